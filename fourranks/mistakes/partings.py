@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 
@@ -146,10 +146,13 @@ def _earlier(scene: Scene, rank: int, other: int, call: Call) -> tuple[Call, Cal
     """Return the first calls of the same group that met although they were made from different places.
 
     Two branches of one `if` may well make the two sides of a call, or each have a line that the other rank
-    never comes to. It is a sign of a mistake where one rank has made both.
+    never comes to. It is a sign of a mistake where one rank has made both, and the ranks have not been in
+    step since then.
     """
     ours, theirs = (_by_place(scene, each, call) for each in (rank, other))
-    for seq in sorted(set(ours) & set(theirs)):
+    common = sorted(set(ours) & set(theirs))
+    in_step = [seq for seq in common if _nth(scene, rank, ours, seq) == _nth(scene, other, theirs, seq)]
+    for seq in (seq for seq in common if seq > max(in_step, default=-1)):
         mine, their = ours[seq], theirs[seq]
         if stack(mine) == stack(their) or not mine.agrees_with(their):
             continue
@@ -169,6 +172,13 @@ def _by_place(scene: Scene, rank: int, call: Call) -> dict[int, Call]:
         and (recent.group, recent.ranks) == (call.group, call.ranks)
         and scene.passes(rank, stack(recent)[-1])
     }
+
+
+def _nth(scene: Scene, rank: int, calls: Mapping[int, Call], seq: int) -> tuple[tuple[Line, ...], int]:
+    """Return where the rank made this call, and as which of its calls from that line."""
+    lines = stack(calls[seq])
+    later = sum(lines[-1] in stack(call) for place, call in calls.items() if place > seq)
+    return lines, scene.passes(rank, lines[-1]) - later
 
 
 def branches_of_one(scene: Scene, line: Line, other: Line) -> tuple[Block, Block] | None:

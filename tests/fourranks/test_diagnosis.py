@@ -558,6 +558,13 @@ def explanation(group, cell, ranks=None):
             id="a handler that only one rank comes to",
         ),
         pytest.param(
+            "for step in range(2 + rank): dist.all_reduce(x)\n"
+            "for step in range(4 - rank): dist.all_reduce(x)\n"  # as a Join of torch answers the others
+            "for step in range(3 - (rank == 2)): dist.all_reduce(x)",
+            "Rank 2 left the loop `for step in range(3 - (rank == 2)): dist.all_reduce(x)` (line 4) one",
+            id="a loop behind calls that met from different places",
+        ),
+        pytest.param(
             "if rank:\n    dist.monitored_barrier()",
             "Rank 0 skipped the monitored_barrier inside `if rank:`",
             id="a monitored barrier",
