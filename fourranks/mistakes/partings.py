@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
@@ -151,7 +152,8 @@ def _earlier(scene: Scene, rank: int, other: int, call: Call) -> tuple[Call, Cal
     """
     ours, theirs = (_by_place(scene, each, call) for each in (rank, other))
     common = sorted(set(ours) & set(theirs))
-    in_step = [seq for seq in common if _nth(scene, rank, ours, seq) == _nth(scene, other, theirs, seq)]
+    turns, their_turns = _turns(scene, rank, ours), _turns(scene, other, theirs)
+    in_step = [seq for seq in common if turns[seq] == their_turns[seq]]
     for seq in (seq for seq in common if seq > max(in_step, default=-1)):
         mine, their = ours[seq], theirs[seq]
         if stack(mine) == stack(their) or not mine.agrees_with(their):
@@ -174,11 +176,14 @@ def _by_place(scene: Scene, rank: int, call: Call) -> dict[int, Call]:
     }
 
 
-def _nth(scene: Scene, rank: int, calls: Mapping[int, Call], seq: int) -> tuple[tuple[Line, ...], int]:
-    """Return where the rank made this call, and as which of its calls from that line."""
-    lines = stack(calls[seq])
-    later = sum(lines[-1] in stack(call) for place, call in calls.items() if place > seq)
-    return lines, scene.passes(rank, lines[-1]) - later
+def _turns(scene: Scene, rank: int, calls: Mapping[int, Call]) -> dict[int, tuple[tuple[Line, ...], int]]:
+    """Return where the rank made each of these calls, and as which of its calls from that line."""
+    turns, later = {}, Counter[Line]()
+    for seq in sorted(calls, reverse=True):
+        lines = stack(calls[seq])
+        turns[seq] = lines, scene.passes(rank, lines[-1]) - later[lines[-1]]
+        later.update(set(lines))
+    return turns
 
 
 def branches_of_one(scene: Scene, line: Line, other: Line) -> tuple[Block, Block] | None:
