@@ -1,7 +1,7 @@
 """The output of a command, which may come to an end before the command does.
 
-Unix commands end quietly when nobody reads their output any more, as behind `| head`, and say so when it
-cannot be written, as on a full disk. Python shows a traceback for both.
+A Unix command ends quietly when its reader has gone, as behind `| head`, and reports an output that cannot be
+written, as on a full disk. Python shows a traceback for both.
 """
 
 from __future__ import annotations

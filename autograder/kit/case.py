@@ -192,7 +192,7 @@ def again(trial: T, earlier: Trial) -> T:
 def used_before(trial: T, driver: Callable[..., Any], inputs: Sequence[tuple[Any, ...] | None]) -> T:
     """Make a trial with a driver that uses the code, marks `USED_AGAIN`, and does as the trial's own does.
 
-    What the driver returns is read as a report of the trial's own, so its type is `object`.
+    The driver's result is read as a report of the trial's own driver, so its type is `object`.
     """
     return replace(
         trial,
