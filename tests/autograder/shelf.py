@@ -6,6 +6,7 @@ check must find (some depend on which rank comes first) and a phrase of the hint
 executed as a notebook's cells are, so that ranks get the code by value.
 """
 
+import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -33,8 +34,12 @@ def cells(topic: str, wanted: Callable[[dict], bool]) -> list[str]:
 def names(source: str, filename: str) -> dict:
     """What some code defines when it is run as a notebook's cell is."""
     defined = {"__name__": "__main__"}
-    exec(compile(source, f"<{filename}>", "exec"), defined)
+    exec(_compiled(source, f"<{filename}>"), defined)
     return defined
+
+
+# A shelf is executed anew for each of its mistakes.
+_compiled = functools.cache(functools.partial(compile, mode="exec"))
 
 
 def solutions(topic: str) -> dict:
