@@ -22,9 +22,16 @@ from IPython.core.compilerop import CachingCompiler
 from IPython.core.completer import ProvisionalCompleterWarning, rectify_completions
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
+from IPython.core.inputtransformer2 import (
+    EscapedCommand,
+    HelpEnd,
+    MagicAssign,
+    SystemAssign,
+    TransformerManager,
+)
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Any as AnyTrait
-from traitlets import Type
+from traitlets import Instance, Type
 from traitlets.config import Config
 
 from ..protocol.messages import TEXT_LIMIT, Clear, Display, FromRank, Stream
@@ -44,6 +51,8 @@ from .telling import (
 
 _LEAVING = ("exit", "quit")  # a script's end its cell; IPython's end a terminal
 _WIDGET = "application/vnd.jupyter.widget-view+json"
+_TOKEN_TRANSFORMERS = [MagicAssign, SystemAssign, EscapedCommand, HelpEnd]
+_MAY_BE_IPYTHONS = re.compile(r"[%!?]|^\s*[,;/]", re.MULTILINE)
 _NO_RANKS = re.compile(r"`%+ranks` not found")  # IPython's text; behind a first line it reads %%%ranks
 _NOTEBOOKS = (
     "%ranks and %%ranks belong to the notebook, and this code runs on a rank: %%ranks must be "
@@ -145,6 +154,16 @@ class _Compiler(CachingCompiler):
         return (label, number) if label else super().format_code_name(name)
 
 
+class _Transformers(TransformerManager):
+    """Looks for IPython's syntax among a cell's tokens only where there may be some: that takes long."""
+
+    def do_token_transforms(self, lines: list[str]) -> list[str]:
+        if self.token_transformers == _TOKEN_TRANSFORMERS and not _MAY_BE_IPYTHONS.search("".join(lines)):
+            return lines
+        transformed: list[str] = super().do_token_transforms(lines)  # type: ignore[no-untyped-call]
+        return transformed
+
+
 class RankShell(InteractiveShell):
     """One IPython shell that shows through `emit` and keeps the error of a cell instead of printing it.
 
@@ -160,6 +179,7 @@ class RankShell(InteractiveShell):
     compiler_class = Type(_Compiler)
     displayhook_class = Type(_Hook)
     display_pub_class = Type(_Publisher)
+    input_transformer_manager = Instance(_Transformers, ())
     is_on_rank = True  # the extension asks
 
     def __init__(self) -> None:
@@ -262,6 +282,13 @@ class RankShell(InteractiveShell):
         if self._error is None and error is not None and not isinstance(error, SystemExit):
             self._keep(error, above_ipython(error.__traceback__))  # a handler of the reader's has shown it
         return self._error
+
+    def should_run_async(self, raw_cell: str, *, transformed_cell: str | None = None, **options: Any) -> bool:
+        """Return whether a cell awaits something; IPython compiles each cell for this question alone."""
+        source = raw_cell if transformed_cell is None else transformed_cell
+        if "await" not in source and "async" not in source:
+            return False
+        return super().should_run_async(raw_cell, transformed_cell=transformed_cell, **options)
 
     def completions(self, source: str, cursor: int) -> tuple[str, list[tuple[str, str | None]]]:
         """Find what may stand at a place of a cell.
