@@ -69,7 +69,7 @@ cluster: install .venv/cluster ## grade on a Ray cluster of several nodes, all o
 gpu: install ## run tests, lectures, checks and benchmarks on GPUs, into evidence/
 	@$(BIN)/python -m benchmarks.gpu $(ARGS)
 
-.venv/peers: benchmarks/requirements.txt # a folder of their own; the course never sees them
+.venv/peers: benchmarks/requirements.txt tests/cluster/requirements.txt # a folder of their own; the course never sees them
 	@$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ --requirement $< && touch $@ || \
 	echo "The peers could not be installed; pip's reason is above. Their lines will be empty." >&2
 

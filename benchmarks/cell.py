@@ -29,6 +29,11 @@ def nbdistributed() -> Iterator[float]:
         yield from _round_trips("pass")
 
 
+def ray_actors() -> Iterator[float]:
+    with peers.actors():
+        yield from _round_trips('_ = ray.get([actor.run.remote("pass") for actor in actors])')
+
+
 def _round_trips(cell: str) -> Iterator[float]:
     run(cell)  # the first imports what it needs
     while True:
@@ -48,6 +53,7 @@ BENCHMARKS = (
             Contender(OURS, four_ranks),
             Contender("ipyparallel, `%%px`", ipyparallel, faster(12)),
             Contender("nbdistributed", nbdistributed),
+            Contender("Ray, a call of an actor for each rank", ray_actors, faster(2)),
         ),
         repeats=5,
     ),

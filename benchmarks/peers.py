@@ -1,8 +1,9 @@
-"""Starts and ends the peers: ipyparallel's engines, nbdistributed's workers."""
+"""Starts and ends the peers: ipyparallel's engines, nbdistributed's workers, Ray's actors."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import torch
 import torch.distributed as dist
 dist.init_process_group("gloo", init_method="tcp://127.0.0.1:{port}", rank=rank, world_size={world_size})
 """
+RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+RAY_STORE = 80 << 20  # bytes of its object store, close to the least
 
 
 def free_port() -> int:
@@ -80,3 +83,26 @@ def _wait_until_connected(magics: Any) -> None:
         except TimeoutError:
             if time.monotonic() > deadline:
                 raise
+
+
+class Interpreter:
+    """What each of Ray's actors is: it executes source text, as a rank does."""
+
+    def run(self, source: str) -> None:
+        exec(source, {})
+
+
+@contextlib.contextmanager
+def actors() -> Iterator[None]:
+    """Ray's actors, one a rank, as `actors` in the notebook, beside `ray`; nothing leaves this machine."""
+    os.environ.update(RAY)  # before Ray is imported, which reads it then
+    import ray
+
+    settings = {"address": "local", "_node_ip_address": "127.0.0.1", "object_store_memory": RAY_STORE}
+    ray.init(num_cpus=WORLD_SIZE, include_dashboard=False, log_to_driver=False, **settings)
+    try:
+        started = [ray.remote(num_cpus=1)(Interpreter).remote() for _ in range(WORLD_SIZE)]
+        shell().push({"ray": ray, "actors": started})
+        yield
+    finally:
+        ray.shutdown()
