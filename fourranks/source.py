@@ -35,6 +35,7 @@ _KINDS = {
     ast.Try: "try",
 }
 _STANDARD_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+_LOOPS = (ast.For, ast.While)  # that `break` and `continue` are for
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _Placed: TypeAlias = (  # nodes that have line numbers
     ast.stmt | ast.expr | ast.ExceptHandler | ast.pattern | ast.arg | ast.keyword | ast.alias
@@ -97,7 +98,7 @@ class Source:
         return self._function(file, line).calls_from(line)
 
     def exits(self, file: str, line: int) -> list[Exit]:
-        """List statements by which the function around a line may end, or the loop, or its iteration."""
+        """List statements by which the function around a line may end, or a loop, or its iteration."""
         return self._function(file, line).exits(line)
 
     def _function(self, file: str, line: int) -> _Definition:
@@ -163,15 +164,15 @@ class _Definition:
         return [(name, line) for (line, *_), name in sorted(found)]
 
     def exits(self, line: int) -> list[Exit]:
-        loops = [block.line for block in self.blocks(line) if block.kind == "loop"][:1]
+        loops = {block.line for block in self.blocks(line) if block.kind == "loop"}
         found = []
         for path in self._paths:
             node, at = path[-1][0], getattr(path[-1][0], "lineno", 0) + self._offset
             keyword = _way_out(node)
             if keyword is None:
                 continue
-            inside = [n.lineno + self._offset for n, _ in path if isinstance(n, (ast.For, ast.While))][-1:]
-            if keyword not in ("break", "continue") or inside == loops:
+            inside = [n.lineno + self._offset for n, arm in path if isinstance(n, _LOOPS) and arm == "body"]
+            if keyword not in ("break", "continue") or inside[-1] in loops:
                 found.append(Exit(keyword, at))
         return sorted(found, key=lambda way: way.line)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from ..naming import describe, name_ranks, sentence_case
 from ..protocol.calls import Call
 from ..protocol.places import Line
 from ..scene import Scene, stack
 from ..source import Block, Exit
-from .partings import Parting, branches_of_one, partings
+from .partings import Parting, branches_of_one, fork_of, partings
 
 ANSWERS = {"send": "recv", "recv": "send"}  # what the other side of a message calls
 BACKWARD = "the backward pass"  # as calls of autograd's own are named
@@ -134,34 +137,80 @@ def _loop_left_early(scene: Scene, parting: Parting) -> str | None:
             f"({scene.at(file, block.line)}), and the {parting.call.name} left out. The other ranks do not\n"
             "know of an exception that one rank catches: tell them, for instance by an all_reduce of a flag."
         )
-    text = f"{sentence_case(name_ranks(others))} left the loop `{block.text}` ({scene.at(file, block.line)}) "
-    if parting.call.through:  # which may make several calls in one iteration
-        text += "early, skipped iterations or\nmade fewer calls in one, "
-        text += "as with no_sync(): " if parting.call.through.endswith(BACKWARD) else "on another branch: "
+    causes = _may_be_left(scene, parting)
+    text = f"{sentence_case(name_ranks(others))} {_how_left(scene, parting, causes, made - theirs)}"
+    if parting.call.through:
         text += f"rank {parting.rank} has made {_count(made)} there, {name_ranks(others)} {theirs}."
     else:
-        times = "one iteration" if made - theirs == 1 else f"{made - theirs} iterations"
-        text += (
-            f"{times} early, or skipped {'it' if made - theirs == 1 else 'them'}:\n"
-            f"rank {parting.rank} is in its {parting.call.name} number {made} there, "
-            f"{name_ranks(others)} called {theirs}."
-        )
-    ways = [
-        f"the {way.keyword} in {scene.at(file, way.line)}"
-        for way in scene.source.exits(file, line)
-        if block.line <= way.line <= block.end and (way.line < line or way.keyword != "continue")
-    ]
-    inner = stack(parting.call)[stack(parting.call).index(parting.line) + 1 :]
-    ways += [
-        f"the {way.keyword} in {scene.at(deeper.file, way.line)}"
-        for deeper in inner
-        for way in _ways_out_before(scene, deeper)
-    ]
-    if ways:
+        text += f"rank {parting.rank} is in its {parting.call.name} number {made} there, "
+        text += f"{name_ranks(others)} called {theirs}."
+    if ways := _ways_out_of(scene, parting, causes):
         return f"{text} Look at {' and '.join(ways)}."
-    if block.text.startswith("while"):
+    if len(causes) == 1 and block.text.startswith("while"):
         return f"{text} All ranks need the same number: make the condition equal on all of them."
     return f"{text} All ranks need the same number."
+
+
+def _how_left(scene: Scene, parting: Parting, around: Sequence[tuple[Line, Block]], missed: int) -> str:
+    """Say which of these loops and branches may be why a rank has missed calls, and how."""
+    loops, branches = (
+        dict.fromkeys(
+            f"`{block.text}` ({scene.at(at.file, block.line)})" for at, block in around if block.kind == kind
+        )
+        for kind in ("loop", "branch")
+    )
+    left = f"left the loop {' or '.join(loops)}"
+    took = f"took {' or '.join(branches)} less often"
+    if parting.call.through:  # which may make several calls in one iteration
+        kind = "as with no_sync()" if parting.call.through.endswith(BACKWARD) else "on another branch"
+        less = f", {took}" if branches else ""
+        return f"{left} early, skipped iterations{less} or\nmade fewer calls in one, {kind}: "
+    if branches:
+        return f"{left} early, skipped iterations or {took}:\n"
+    if len(loops) > 1:
+        return f"{left} early, or skipped iterations:\n"
+    times, them = ("one iteration", "it") if missed == 1 else (f"{missed} iterations", "them")
+    return f"{left} {times} early, or skipped {them}:\n"
+
+
+def _may_be_left(scene: Scene, parting: Parting) -> list[tuple[Line, Block]]:
+    """Return the loops that the other rank may have left, and branches in them, innermost first.
+
+    How often a rank went through an outer loop, its calls in an inner one do not tell.
+    """
+    lines = stack(parting.call)
+    fork, their_line = lines[0], None
+    if parting.their is not None:
+        fork, their_line = fork_of(parting.call, parting.their)
+    around = [(parting.line, block) for block in _not_around(scene, parting)]
+    for line in reversed(lines[lines.index(fork) : lines.index(parting.line)]):
+        has_left = line != fork or parting.their is None
+        level = replace(parting, line=line, their_line=their_line, has_left=has_left)
+        around += [(line, block) for block in _not_around(scene, level)]
+    while around[-1][1].kind != "loop":  # what is around all loops was taken once, for all their iterations
+        around.pop()
+    return [
+        (line, block)
+        for line, block in around
+        if block.kind == "loop" or (block.kind == "branch" and not scene.surely_takes(parting.other, block))
+    ]
+
+
+def _ways_out_of(scene: Scene, parting: Parting, around: Sequence[tuple[Line, Block]]) -> list[str]:
+    """Name the statements by which a rank may have left loops around a call, or one of their iterations."""
+    loops = {line: block for line, block in around if block.kind == "loop"}  # the outermost of each function
+    lines = stack(parting.call)
+    outermost = min(map(lines.index, loops))
+    found = []
+    for line in reversed(lines[outermost:]):
+        loop = loops.get(line)
+        for way in scene.source.exits(line.file, line.line):
+            is_inside = loop is not None and loop.line <= way.line <= loop.end
+            is_left = is_inside and (way.line < line.line or way.keyword != "continue")
+            is_before = line != lines[outermost] and way.line < line.line and way.keyword in _LEAVING
+            if is_left or is_before:
+                found.append(f"the {way.keyword} in {scene.at(line.file, way.line)}")
+    return [*dict.fromkeys(found)]
 
 
 def _left_before(scene: Scene, parting: Parting) -> str | None:

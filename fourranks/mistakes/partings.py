@@ -88,7 +88,7 @@ def _both_ways(
     for made_by, mine, left_by, theirs in ((rank, call, other, their), (other, their, rank, call)):
         if mine.is_point_to_point or left_by not in mine.ranks:
             continue
-        line, their_line = _fork(mine, theirs)
+        line, their_line = fork_of(mine, theirs)
         inside = stack(mine)[: len(stack(theirs))] == stack(theirs)  # of a function that theirs is not in
         inner = stack(mine)[stack(mine).index(line) + 1 :]
         by_rank = next(iter(_for_some_ranks(scene, left_by, mine, (line, *inner))), line)
@@ -100,7 +100,7 @@ def _both_ways(
                 yield Parting(made_by, mine, deeper, left_by, theirs, has_left=True, is_past=is_past)
 
 
-def _fork(call: Call, their: Call) -> tuple[Line, Line | None]:
+def fork_of(call: Call, their: Call) -> tuple[Line, Line | None]:
     """Return the outermost lines at which two calls differ; the second only if it is in the same function."""
     for line, other in zip(stack(call), stack(their), strict=False):
         if line != other:
@@ -158,7 +158,7 @@ def _earlier(scene: Scene, rank: int, other: int, call: Call) -> tuple[Call, Cal
         mine, their = ours[seq], theirs[seq]
         if stack(mine) == stack(their) or not mine.agrees_with(their):
             continue
-        line, their_line = _fork(mine, their)
+        line, their_line = fork_of(mine, their)
         crossed = scene.passes(other, line) or (their_line and scene.passes(rank, their_line))
         if their_line and crossed and not branches_of_one(scene, line, their_line):
             return mine, their

@@ -385,6 +385,32 @@ def explanation(group, cell, ranks=None):
             id="a shorter loop in a function",
         ),
         pytest.param(
+            "for epoch in range(3):\n    for batch in range(4):\n        dist.all_reduce(x)\n"
+            "    if epoch == 1 and rank == 2:\n        break",
+            "Rank 2 left the loop `for batch in range(4):` (line 3) or `for epoch in range(3):` (line 2) "
+            "early, or skipped iterations: rank 0 is in its all_reduce number 9 there, rank 2 called 8. "
+            "Look at the break in line 6.",
+            id="an outer loop left early",
+        ),
+        pytest.param(
+            "def train():\n    for batch in range(4):\n        dist.all_reduce(x)\ndef fit():\n"
+            "    for epoch in range(3):\n        train()\n        if epoch == 1 and rank == 2:\n"
+            "            return\nfit()",
+            "`for batch in range(4):` (line 3) or `for epoch in range(3):` (line 6) early, or skipped "
+            "iterations: rank 0 is in its all_reduce number 9 there, rank 2 called 8. Look at the "
+            "return in line 9.",
+            id="an outer loop left early, in another function",
+        ),
+        pytest.param(
+            "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))\n"
+            "for epoch in range(3):\n    if epoch % 2 == 0 or rank != 1:\n"
+            "        for batch in range(2): model(x).sum().backward()",
+            "Rank 1 left the loop `for batch in range(2): model(x).sum().backward()` (line 5) or "
+            "`for epoch in range(3):` (line 3) early, skipped iterations, took "
+            "`if epoch % 2 == 0 or rank != 1:` (line 4) less often or made fewer calls in one",
+            id="a branch around a loop, not taken once",
+        ),
+        pytest.param(
             "for step in range(4):\n    if rank == step == 2:\n        continue\n    dist.all_reduce(x)",
             "rank 0 is in its all_reduce number 4 there, rank 2 called 3. Look at the continue in line 4.",
             id="an iteration left out",

@@ -70,10 +70,15 @@ def test_calls_of_one_line_are_told_in_the_order_in_which_they_are_made():
     assert source.calls_from("cell", 2) == [("three", 2), ("four", 2)]
 
 
-def test_ways_out_are_those_of_the_function_and_of_the_loop_that_the_line_is_in():
+def test_ways_out_are_those_of_the_function_and_of_the_loops_that_the_line_is_in():
     assert [(way.keyword, way.line) for way in SOURCE.exits("cell", 13)] == [("return", 12)]
     text = "for a in b:\n    for c in d:\n        break\n    if c: continue\n    e()\n    if d: break\n"
     assert [way.line for way in Source({"cell": text}).exits("cell", 5)] == [4, 6]
+    text = (
+        "for a in b:\n    for c in d:\n        e()\n        break\n    else:\n        continue\n    break\n"
+    )
+    assert [way.line for way in Source({"cell": text}).exits("cell", 3)] == [4, 6, 7]
+    assert [way.line for way in Source({"cell": text}).exits("cell", 7)] == [6, 7]
 
 
 def test_text_that_is_no_python_has_no_blocks():
