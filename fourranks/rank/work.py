@@ -32,8 +32,8 @@ class RecordedWork(dist.Work):
         if not self._awaited:
             recorder.leave_open(call, _seen_through(self))
 
-    def __del__(self) -> None:
-        if self._awaited:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self._awaited or is_finalizing():  # then the modules that are needed here may be gone
             return
         is_over = self._delivered or _end_of(self.inner)()
         self._recorder.drop(self._call, self._is_torchs or is_over)

@@ -290,6 +290,19 @@ def test_threads_and_exit_functions_of_a_program_come_to_their_end(script):
     assert done.stdout.splitlines() == ["[0] main", "[0] thread", "[0] exit function"], done.stderr
 
 
+def test_a_handle_that_outlives_the_modules_of_a_program_says_nothing(script):
+    path = script("""
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        torch.kept_by_a_library = dist.all_reduce(torch.ones(1), async_op=True)
+        dist.barrier()
+    """)
+    done = run([*RUN, "-n", "2", path])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.parametrize(
     "ending", ["", "sys.exit(3)", "raise ValueError", "if rank == 1: raise ValueError\ntime.sleep(600)"]
 )
