@@ -78,12 +78,16 @@ def a_rank_raised(scene: Scene) -> str | None:
     if has_exited:
         what, then = "exited", "Have all ranks exit at the same place, or none."
     waiting = {r: c for r, c in scene.deadlock.blocked.items() if {*raised} & {*scene.deadlock.missing[r]}}
-    call = next(iter(waiting.values()))
+    name = _other_side(next(iter(waiting.values())))
+    for_it = [rank for rank, call in waiting.items() if _other_side(call) == name]
     return (
         f"{sentence_case(name_ranks([*raised]))} {what}, so never came\n"
-        f"to the {ANSWERS.get(call.op, call.name)} that {name_ranks([*waiting])} "
-        f"{'wait' if len(waiting) > 1 else 'waits'} for. {then}"
+        f"to the {name} that {name_ranks(for_it)} {'wait' if len(for_it) > 1 else 'waits'} for. {then}"
     )
+
+
+def _other_side(call: Call) -> str:
+    return ANSWERS.get(call.op, call.name)
 
 
 def a_rank_handles_an_exception(scene: Scene) -> str | None:

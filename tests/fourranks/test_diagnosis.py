@@ -637,6 +637,19 @@ def test_an_exception_is_the_likely_mistake_where_the_others_wait_for_its_rank(g
     assert "left the loop" not in told
 
 
+def test_the_call_that_an_exception_left_out_is_named_for_those_ranks_alone_that_wait_for_it(group):
+    cell = """
+        if rank == 1: raise ValueError("bad")
+        if rank == 0: dist.send(torch.ones(2), 1)
+        if rank == 2: dist.recv(torch.ones(2), 1)
+    """
+    with pytest.raises(fourranks.RankError) as caught:
+        group.execute(textwrap.dedent(cell))
+    told = " ".join(str(caught.value).split())
+    assert "Rank 0 waits in send to rank 1" in told and "Rank 2 waits in recv from rank 1" in told
+    assert "so never came to the recv that rank 0 waits for." in told
+
+
 def test_the_error_of_a_call_is_waited_for_while_its_rank_still_writes_the_traceback(group):
     cell = """
         import time
