@@ -160,6 +160,14 @@ class Recorder:
         """Tell whether a thread left behind makes this call in a group that was formed again since."""
         return call.start < self._formed
 
+    def _is_given_up(self, call: Call) -> bool:
+        """Tell whether a thread makes this call for a cell that was stopped.
+
+        An interrupt reaches the main thread alone, and not where that waits for this one in C code, as for a
+        callback in DDP's backward pass.
+        """
+        return self._is_of_before(call) or (self.given_up and threading.get_ident() != self._main)
+
     def work_alone(self) -> None:
         """Hold no call against those of other ranks, or report it as one that waits for them."""
         self._works_alone = True
@@ -202,7 +210,7 @@ class Recorder:
             ends = math.inf if limit is None else call.start + limit
             try:
                 fits = self._agreement.wait(
-                    comparisons, lambda: self._is_of_before(call) or time.perf_counter() > ends
+                    comparisons, lambda: self._is_given_up(call) or time.perf_counter() > ends
                 )
             except BaseException:  # an interrupt: the backend never gets the call, though a trace shows it
                 self._undo(call)
@@ -211,6 +219,11 @@ class Recorder:
                 self.go_on(outer)
             if self._is_of_before(call):
                 raise RuntimeError(f"the process group of this {call.op} was formed again meanwhile")
+            if not fits and self._is_given_up(call):
+                self._undo(call)
+                raise RuntimeError(
+                    f"the cell of this {call.op} was stopped, and no call of other ranks fits it"
+                )
             if not fits:
                 error = RuntimeError(f"{call.op} timed out after {limit:g} s: no call of other ranks fits it")
                 self.fail(call, error, breaks_group=True)

@@ -609,6 +609,12 @@ HANGING = {
         if rank:
             dist.barrier(group=g)
     """,
+    "a call that does not fit, in a callback that the main thread waits for": """
+        def then(future):
+            return dist.all_reduce(torch.ones(1 + (rank == 2)), async_op=True).get_future().wait()
+
+        dist.all_reduce(torch.ones(1), async_op=True).get_future().then(then).wait()
+    """,
     "a key of the default store": "rank == 1 and dist.distributed_c10d._get_default_store().get('never')",
     "a key of a store made by hand": "dist.HashStore().wait(['never'])",
     "a queue of the store": "rank == 2 and dist.distributed_c10d._get_default_store().queue_pop('never')",
