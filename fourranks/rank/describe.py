@@ -69,9 +69,10 @@ def _describe(method: Method, call: Call, arguments: Arguments) -> Call | None:
 
 def call_on(op: str, group: str, ranks: tuple[int, ...]) -> Call:
     """Return a call on a group by the reader's line that runs now, without what its tensors tell."""
-    (file, line, function), callers, through, called = own_caller(
-        sys._getframe(1).f_back or of_backward_pass()
-    )
+    found = own_caller(sys._getframe(1).f_back)
+    if not found.at.file and (waiting := of_backward_pass()) is not None:  # only torch's code runs here
+        found = own_caller(waiting)._replace(function=found.function)
+    (file, line, function), callers, through, called = found
     call = Call(op, group, ranks, file=file, line=line, function=function, callers=callers, through=through)
     if called in _OF_OBJECTS:
         call.op, call.called = op.removesuffix("_single"), called

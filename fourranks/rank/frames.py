@@ -204,7 +204,8 @@ def of_backward_pass() -> FrameType | None:
     """Return the frame of the thread that waits for a backward pass; None if there is none, or several.
 
     Autograd computes the gradients of GPU tensors in threads of its own, which have no frames: what C++ code
-    calls there, as DDP's reducer does, comes from that thread's line.
+    calls there, as DDP's reducer does, comes from that thread's line. So does what a hook of torch's, such as
+    PowerSGD, calls when a collective is over, in a thread of Gloo's.
     """
     running = [
         each for each in sys._current_frames().values() if each.f_code.co_filename == _RUNS_BACKWARD_PASS

@@ -189,6 +189,21 @@ def test_a_call_that_autograd_makes_in_a_thread_of_its_own_comes_from_the_line_o
     assert (call.line, call.function, call.through) == (8, "backward", "the backward pass")
 
 
+def test_a_call_that_a_hook_of_torchs_makes_when_another_is_over_comes_from_the_line_of_the_backward_pass(
+    pair,
+):
+    pair.execute(
+        "from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as hooks\n"
+        "ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(32, 32))\n"
+        "ddp.register_comm_hook(hooks.PowerSGDState(None, start_powerSGD_iter=2), hooks.powerSGD_hook)\n"
+        "for _ in range(2): ddp(torch.ones(1, 32)).sum().backward()"
+    )
+    with pair.trace() as trace:
+        pair.execute("loss = ddp(torch.ones(1, 32)).sum()\nloss.backward()")
+    assert len(trace.calls[0]) > 2
+    assert {(call.line, call.through) for call in trace.calls[0]} == {(2, "the backward pass")}
+
+
 def test_torchs_own_sharding_is_seen(pair):
     pair.execute(
         "from torch.distributed.fsdp import fully_shard\n"
