@@ -16,7 +16,8 @@ from autograder.inside.moments import mark
 from autograder.inside.reports import Report
 from fourranks.rank.allocations import Allocations
 
-GATHERS = 4  # besides that of `full`
+GATHERS = 4  # besides those of `full`
+FULLS = 2
 REDUCED = (1, 3)  # gradients, when the shard's is looked at
 CHANGE = 1.0  # what a step of an optimizer adds everywhere
 
@@ -33,6 +34,7 @@ class ComeAndGo(Report):
         gathered_again: after the shard was changed.
         full: likewise.
         full_is_apart: whether that has other memory than what is gathered at the same time.
+        full_again: after a free and another change of the shard.
         gradients: of the shard, when one gradient was reduced, and when all were.
     """
 
@@ -45,6 +47,7 @@ class ComeAndGo(Report):
     gathered_again: torch.Tensor
     full: torch.Tensor
     full_is_apart: bool
+    full_again: torch.Tensor
     gradients: list[torch.Tensor]
 
 
@@ -56,7 +59,7 @@ def come_and_go(
     frozen: bool,
     group: Group = None,
 ) -> ComeAndGo:
-    """Gather four times, once of them in vain, reduce gradients, change the shard, and ask for all of it.
+    """Gather four times, once in vain, reduce gradients, and ask for all of it after each of two changes.
 
     A method with nothing left to do is called again. Gradients are not contiguous if they can be otherwise.
     """
@@ -86,14 +89,15 @@ def come_and_go(
     for gradient in gradients[1:]:  # of which the first is still on its way when the second starts
         sharded.start_reducing(by_columns(gradient.to(device())))
     reduced.append(_reduced(sharded))
-    with torch.no_grad():
-        sharded.shard += CHANGE
+    _change(sharded)
     in_use = sharded.gathered().detach()
     gathered_again = in_use.clone()
     mark("full")
     whole_again = sharded.full().detach()
     full, full_is_apart = whole_again.clone(), _memory_of(whole_again) != _memory_of(in_use)
     sharded.free()
+    _change(sharded)
+    full_again = sharded.full().detach().clone()
     is_parameter = isinstance(sharded.shard, nn.Parameter)
     trained = sharded.shard.requires_grad
     return ComeAndGo(
@@ -106,8 +110,15 @@ def come_and_go(
         gathered_again,
         full,
         full_is_apart,
+        full_again,
         reduced,
     )
+
+
+def _change(sharded: Any) -> None:
+    """Change the shard as a step of an optimizer does."""
+    with torch.no_grad():
+        sharded.shard += CHANGE
 
 
 def _memory_of(tensor: torch.Tensor) -> int:

@@ -119,7 +119,8 @@ VIEW_OF_THE_WHOLE = mistake("""right, but the whole parameter is kept alive
 ANOTHER_WHOLE = patterned("""a different parameter than the one that was sharded
     Gather the shards in the order of the ranks, cut the padding off, and give the rest its shape.""")
 OLD_VALUES = mistake("""old values are gathered
-    An optimizer changes .shard. After free() the next gather must send its new values.""")
+    An optimizer changes .shard. The next gather after free(), and every full(), must send its new
+    values.""")
 START_WAITS = mistake("""the start waits for the end
     start_gathering() and start_reducing() return while the data is in flight: use async_op=True, and
     wait() in gathered(), free() and finish_reducing().""")

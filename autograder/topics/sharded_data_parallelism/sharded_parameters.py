@@ -132,6 +132,12 @@ class _Run:
                 f"{where}, gathered() after free() and a step of an optimizer",
             )
             or self._other(changed, found.full, mistakes.ANOTHER_WHOLE, f"{where}, full()")
+            or self._other(
+                changed + drivers.CHANGE,
+                found.full_again,
+                mistakes.OLD_VALUES,
+                f"{where}, full() after another step of an optimizer",
+            )
             or first(
                 self._other_gradient(at, number, gradient, where)
                 for number, gradient in zip(
@@ -178,7 +184,7 @@ class _Run:
         calls = [call for call in run.calls if call.moves_data]
         padded = self.num_ranks * self.shard_numel
         sent = padded * self.kind.used_in.itemsize
-        gathers = drivers.GATHERS * sent + padded * self.kind.dtype.itemsize  # and full()
+        gathers = drivers.GATHERS * sent + drivers.FULLS * padded * self.kind.dtype.itemsize
         reduces = drivers.REDUCED[-1] * sent
         used = [call for call in calls if call.start < run.at("full")]
         too_much = shard_traffic.too_much

@@ -11,6 +11,7 @@ FAILS_AS = {
     "gathers_at_each_call": ("GATHERED_TWICE", "several times"),
     "gathers_what_it_was_made_of": ("OLD_VALUES", "must send its new values"),
     "never_forgets": ("OLD_VALUES", "must send its new values"),
+    "keeps_what_full_has_gathered": ("OLD_VALUES", "every full()"),
     "keeps_the_parts": ("NOT_FREED", "neither an attribute"),
     "casts_what_it_has_gathered": ("NOT_IN_COMPUTE_DTYPE", "Cast the shard before"),
     "starts_and_waits": ("START_WAITS", "async_op=True"),
@@ -91,6 +92,15 @@ class gathers_what_it_was_made_of(RightParameter):
 class never_forgets(RightParameter):
     def free(self):
         pass
+
+
+class keeps_what_full_has_gathered(RightParameter):
+    kept = None
+
+    def full(self):
+        if self.kept is None:
+            self.kept = super().full()
+        return self.kept.clone()
 
 
 class keeps_the_parts(RightParameter):
