@@ -139,8 +139,8 @@ def _trial(setting: Setting, block: Block) -> Trial:
 
 
 def _after_another_input(trial: Trial) -> Trial:
-    """Make the trial one of a module that has been used with other numbers."""
-    inputs = [given and (given[3].flip(-1), *given) for given in trial.inputs]
+    """Make the trial one of a module that has been used with other numbers, and fewer of them."""
+    inputs = [given and (given[3].flip(-1).narrow(-2, 0, 1), *given) for given in trial.inputs]
     return used_before(trial, drivers.run_again, inputs)
 
 

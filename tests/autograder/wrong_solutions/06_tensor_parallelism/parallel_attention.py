@@ -13,6 +13,7 @@ FAILS_AS = {
     "puts_heads_in_the_sequence": ("ANOTHER_OUTPUT", "several heads"),
     "attends_with_copied_x": ("GRADIENT_OF_EVERY_RANK_ADDED", "one loss, not N"),
     "sees_later_tokens_unless_told": ("ANOTHER_OUTPUT", "one by one"),
+    "keeps_its_first_mask": ("FROM_AN_EARLIER_CALL", "an attribute"),
     "gathers_heads": ("COLLECTIVES_IN_FORWARD", "one layer's output is the next one's input"),
 }
 
@@ -134,6 +135,15 @@ class puts_heads_in_the_sequence(Attending):
 class attends_with_copied_x(Attending):
     def forward(self, x):
         return super().forward(copy(x, group=self.group))
+
+
+class keeps_its_first_mask(Attending):
+    mask = None
+
+    def attend(self, q, k, v):
+        if self.mask is None:
+            self.mask = torch.tril(torch.ones(q.shape[2], q.shape[2], dtype=torch.bool))
+        return F.scaled_dot_product_attention(q, k, v, self.mask if self.causal else None)
 
 
 class gathers_heads(Attending):
