@@ -14,10 +14,12 @@ from autograder.inside.reports import as_many
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, first
+from autograder.kit.received import not_waited_for
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.stretches import Stretch, stretches
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference_beyond, kind_of, same
+from autograder.topics.data_parallelism.mistakes import NO_WAIT
 from autograder.topics.data_parallelism.training import Training
 from autograder.topics.sharded_data_parallelism import mistakes, shard_traffic, trials
 from autograder.topics.sharded_data_parallelism.banned import BANNED
@@ -75,6 +77,7 @@ def _trial(setting: Setting, kind: _Kind) -> Training:
         drivers.come_and_go,
         lambda at, _: (whole, own[at], {"compute_dtype": kind.compute_dtype}, kind.frozen),
         run.held,
+        run.waits,
         run.values,
         run.traffic,
         run.memory,
@@ -118,6 +121,10 @@ class _Run:
             return Problem(mistakes.NO_PARAMETER, f"{where}: an nn.Parameter in .shard", got)
         want = self.part(self.whole, at)
         return self._other(want, found.shard, mistakes.ANOTHER_SHARD, f"{where}, .shard")
+
+    def waits(self, at: int, where: str, outcome: Outcome) -> Problem | None:
+        """Find a handle without its wait(), which is reason enough for any wrong value."""
+        return first(not_waited_for(call, where, NO_WAIT) for call in outcome.calls)
 
     def values(self, at: int, where: str, outcome: Outcome) -> Problem | None:
         """Find what a rank gathers or reduces that is not what it should be."""
