@@ -30,6 +30,7 @@ class Ran(Report):
         graphs: microbatches that could still do a backward.
         kept: microbatches whose inputs, outputs or gradient of the inputs somebody holds.
         intact: whether the caller's schedule and microbatches are as they were.
+        still: whether the stage's weights are.
     """
 
     loss: object
@@ -37,6 +38,7 @@ class Ran(Report):
     graphs: int
     kept: int
     intact: bool
+    still: bool
 
 
 class Layer(nn.Module):
@@ -79,7 +81,8 @@ def run(
     pairs = [(inputs.clone(), targets.clone()) for inputs, targets in microbatches]
     loss = run_pipeline(steps, watched, pairs, mean_loss, group=group)
     intact = [*map(list, steps)] == [*map(list, schedule)] and are_alike(pairs, microbatches)
-    return Ran(loss, gradients(stage), watched.most_graphs, watched.most_kept, intact)
+    still = are_alike([(weight, bias) for weight, bias in map(nn.Module.parameters, stage)], layers)
+    return Ran(loss, gradients(stage), watched.most_graphs, watched.most_kept, intact, still)
 
 
 class _Watched(nn.Module):

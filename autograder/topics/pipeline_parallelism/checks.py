@@ -175,7 +175,7 @@ class _Run:
     def verify(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
         """Find the first broken rule, on the last stage first: what goes wrong there goes up to all."""
         calls = [outcome.calls if outcome else [] for outcome in outcomes]
-        if problem := self._broken((self._neighbours,), outcomes):
+        if problem := self._broken((self._neighbours, self._weights), outcomes):
             return problem
         if problem := self._broken((self._loss, self._gradients), outcomes):
             return mismatched(calls) or unwaited(calls) or problem  # reasons enough for any wrong value
@@ -234,6 +234,11 @@ class _Run:
             if all(want is None or _close(own, want) for own, want in pairs):
                 return mistake
         return mistakes.WRONG_STAGE_GRADIENTS
+
+    def _weights(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
+        if outcome.value.still:
+            return None
+        return Problem(mistakes.STAGE_CHANGED, f"{where}: the stage's weights as they were", "others")
 
     def _intact(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
         if outcome.value.intact:

@@ -147,6 +147,9 @@ MORE_MESSAGES_THAN_MICROBATCHES = mistake("""right, but too many messages
     one back, and the loss takes one.""")
 MORE_THAN_ACTIVATIONS = mistake("""right, but too many bytes
     Send only the output of the stage to the next one, and the gradient of its input to the previous one.""")
+STAGE_CHANGED = mistake("""the weights were changed
+    Leave the gradients in .grad. The optimizer changes the weights later, when the gradients of all
+    microbatches are there.""")
 SENT_LATE = mistake("""right, but sent too late
     The next stage is waiting: send what was computed before the next step begins.""")
 BLOCKING_SEND = mistake("""right, but a send blocks

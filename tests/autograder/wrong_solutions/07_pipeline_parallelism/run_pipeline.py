@@ -9,6 +9,7 @@ FAILS_AS = {
     "asks_for_all_gradients_first": ("BUFFERS_AHEAD", "and a gradient"),
     "always_gpipe": ("ANOTHER_SCHEDULE", "the order of the list"),
     "always_from_the_first": ("ANOTHER_SCHEDULE", "the order of the list"),
+    "takes_a_step_of_sgd": ("STAGE_CHANGED", "The optimizer"),
     "takes_steps_off_the_schedule": ("MODIFIED", "belongs to the caller"),
     "keeps_every_microbatch": ("ACTIVATIONS_KEPT", "`pop`"),
     "keeps_every_handle": ("ACTIVATIONS_KEPT", "handle of a send"),
@@ -469,6 +470,15 @@ def calls_torch_s(schedule, stage_module, microbatches, loss_fn, group=None):
     stage = PipelineStage(stage_module, rank, size, inputs.device, group=group)
     Schedule1F1B(stage, len(microbatches), loss_fn).step(inputs, target=targets, losses=losses)
     return sum(map(float, losses)) / len(microbatches)
+
+
+def takes_a_step_of_sgd(schedule, stage_module, microbatches, loss_fn, group=None):
+    loss = Pipeline(schedule, stage_module, microbatches, loss_fn, group=group)
+    with torch.no_grad():
+        for parameter in stage_module.parameters():
+            if parameter.grad is not None:
+                parameter -= 0.1 * parameter.grad
+    return loss
 
 
 def takes_steps_off_the_schedule(schedule, stage_module, microbatches, loss_fn, group=None):
