@@ -6,6 +6,7 @@ less has its result from another source.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
@@ -80,8 +81,15 @@ def given(rank: int, calls: Sequence[Call]) -> int:
 def _got(rank: int, call: Call) -> int:
     if len(call.ranks) == 1 or call.op in POINT_TO_POINT:
         return 0
+    if call.op == "reduce_scatter" and _is_uneven(call):
+        return call.nbytes  # at most: which part is the rank's own is not on record
     got = _GOT.get(call.op.removesuffix("_single"))
     return got(call.nbytes, len(call.ranks), call.root == rank) if got else 0
+
+
+def _is_uneven(call: Call) -> bool:
+    """Tell whether a list with a part for each rank has parts of several sizes, by that of its first."""
+    return call.part is not None and call.part[0] != len(call.ranks) * math.prod(call.shape)
 
 
 def _handed_over(calls: Calls) -> Counter[tuple[bool, int, int]]:

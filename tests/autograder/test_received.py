@@ -27,6 +27,8 @@ def call(op: str, nbytes: int = 12, **fields: object) -> Call:
         ("all_gather_single", {}, [12, 12]),
         ("gather", {"root": 1}, [0, 12]),
         ("reduce_scatter", {}, [6, 6]),
+        ("reduce_scatter", {"shape": (6,), "part": (12, "int8")}, [6, 6]),
+        ("reduce_scatter", {"shape": (0,), "part": (12, "int8")}, [12, 12]),
         ("all_to_all", {"exchange": ((4, 8), (4, 2))}, [2, 4]),
         ("barrier", {}, [0, 0]),
     ],
