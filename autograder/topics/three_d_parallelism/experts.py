@@ -10,6 +10,7 @@ import torch
 
 from autograder.inside.drivers import experts as drivers
 from autograder.inside.drivers.experts import Routed, expert
+from autograder.kit.case import again
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, counted
@@ -33,8 +34,9 @@ def dispatch_to_experts(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, se
     for setting in settings(world_sizes, seed):
         n, draws = len(setting.ranks), setting.draws
         uneven, alike, empty = [5 + at for at in range(n)], [3] * n, [0] + [4] * (n - 1)
-        yield _trial(setting, "any experts", [draws.randint(0, n, (size,)) for size in uneven])
-        yield _trial(setting, "all to one expert", [torch.full((size,), n - 1) for size in alike])
+        any_experts = _trial(setting, "any experts", [draws.randint(0, n, (size,)) for size in uneven])
+        one_expert = _trial(setting, "all to one expert", [torch.full((size,), n - 1) for size in alike])
+        yield from (any_experts, one_expert, again(any_experts, one_expert))
         yield _trial(setting, "a rank without tokens", [draws.randint(0, n, (size,)) for size in empty])
 
 
@@ -81,8 +83,8 @@ class _Routing:
         expected, got = f"{where}: {kind_of(want)} of tokens", kind_of(seen.received)
         if kind_of(seen.received) != kind_of(want):
             return Problem(mistakes.WRONG_TOKENS, expected, got)
-        again = _sorted(seen.received).equal(_sorted(want))
-        kind = mistakes.TOKENS_IN_ANOTHER_ORDER if again else mistakes.WRONG_TOKENS
+        same_tokens = _sorted(seen.received).equal(_sorted(want))
+        kind = mistakes.TOKENS_IN_ANOTHER_ORDER if same_tokens else mistakes.WRONG_TOKENS
         return _differing(kind, f"{where}, tokens", want, seen.received)
 
     def wrong_combined(self, position: int, where: str, outcome: Outcome) -> Problem | None:

@@ -11,6 +11,7 @@ FAILS_AS = {
     "StaysAwayWithoutTokens": ("EXPERTS_OUT_OF_STEP", "even without tokens"),
     "SendsEverythingToAll": ("EXPERTS_BYTES", "only to the rank"),
     "SortsInPlace": ("MODIFIED", "belongs to the caller"),
+    "ExchangesNumbersOnce": ("FROM_AN_EARLIER_CALL", "filled again"),
     "OneMessageForEachToken": ("EXPERTS_COLLECTIVES", "two in backward"),
 }
 
@@ -94,6 +95,24 @@ class OneMessageForEachToken(Experts):
         for _ in range(4):
             dist.barrier(group=self.group)
         return super().dispatch(tokens, assignment)
+
+
+class ExchangesNumbersOnce(Experts):
+    numbers = []
+
+    def dispatch(self, tokens, assignment):
+        if not self.numbers:
+            leaving = torch.bincount(assignment, minlength=self.size)
+            arriving = torch.empty_like(leaving)
+            dist.all_to_all_single(arriving, leaving, group=self.group)
+            self.numbers += leaving.tolist(), arriving.tolist()
+        there, back = self.numbers
+        order = self.order(assignment)
+
+        def combine(outputs):
+            return self.home(self.exchange(outputs, back, there), order)
+
+        return self.exchange(tokens[order], there, back), combine
 
 
 class SortsInPlace(Experts):

@@ -17,6 +17,7 @@ FAILS_AS = {
     "KeepsTheFirstMaximum": ("ATTENTION_NOT_FINITE", "when a block brings a larger one"),
     "receives_into_k_and_v": ("MODIFIED", "belongs to the caller"),
     "GradientStaysWhereItIs": ("WRONG_RING_GRADIENT", "on the way back"),
+    "KeepsItsFirstMask": ("FROM_AN_EARLIER_CALL", "filled again"),
     "GathersAll": ("WHOLE_SEQUENCE_HELD or RING_COLLECTIVE", ""),
     "SendsBackwards": ("RING_COLLECTIVE", "next"),
     "SendsTheQueriesToo": ("RING_BYTES", "N − 1 times"),
@@ -152,6 +153,15 @@ class GatherBlocks(torch.autograd.Function):
         gradient = gradient.clone()
         dist.all_reduce(gradient, group=ctx.group)
         return gradient.chunk(dist.get_world_size(ctx.group), -2)[dist.get_rank(ctx.group)], None
+
+
+class KeepsItsFirstMask(Ring):
+    masks = {}
+
+    def masked(self, scores, owner):
+        if owner not in self.masks:
+            self.masks[owner] = super().masked(torch.zeros_like(scores), owner)
+        return scores + self.masks[owner]
 
 
 class GathersAll(Ring):
