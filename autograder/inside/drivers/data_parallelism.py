@@ -259,8 +259,10 @@ class _Counting(nn.Module):
     def _synchronize(self) -> None:
         self.synchronizations += 1
         self.finished = 0
+        mark("synchronizing")
         for parameter in self.module.parameters():
             dist.all_reduce(parameter.grad, dist.ReduceOp.AVG, self.group)
+        mark("synchronized")
 
     def finish_gradient_synchronization(self) -> None:
         self.finished += 1

@@ -16,7 +16,9 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import MODIFIED, WRONG_TYPE
 from autograder.kit.problem import Problem, counted
+from autograder.kit.received import named
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
+from autograder.kit.stretches import stretches
 from autograder.kit.student import Outcome
 from autograder.kit.values import difference, has_number, kind_of, same
 from autograder.topics.data_parallelism import gradient_traffic as traffic
@@ -168,7 +170,7 @@ def _accumulated(expected: _Expected, largest: int, at: int, where: str, outcome
     if found.samples > largest:  # in one backward, which the next rule would count as several
         wanted = f"{where}: activations of one microbatch at a time, of at most {counted(largest, 'sample')}"
         return Problem(mistakes.GRAPHS_HELD, wanted, f"those of {found.samples}")
-    if problem := _synchronized_wrongly(found, where):
+    if problem := _synchronized_wrongly(found, where) or _communicated(outcome, where):
         return problem
     if problem := different(expected.parameters, found.parameters, mistakes.WEIGHTS_MOVED, where):
         return problem
@@ -190,6 +192,16 @@ def _synchronized_wrongly(found: drivers.Accumulated, where: str) -> Problem | N
             kind = mistakes.SYNCHRONIZED_TOO_OFTEN if count else mistakes.NEVER_SYNCHRONIZED
             expected = f"{where}: one synchronization for all microbatches, one {what} outside of no_sync()"
             return Problem(kind, expected, f"{count}")
+    return None
+
+
+def _communicated(outcome: Outcome, where: str) -> Problem | None:
+    """Find a call that is none of the wrapper's."""
+    (synchronization,) = stretches(outcome, "synchronizing", 1)
+    of_wrapper = synchronization.until("synchronized")
+    for call in outcome.calls:
+        if call.moves_data and call not in of_wrapper:
+            return Problem(mistakes.SENT_BESIDE_THE_WRAPPER, f"{where}: no other communication", named(call))
     return None
 
 

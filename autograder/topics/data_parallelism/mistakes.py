@@ -114,6 +114,9 @@ SYNCHRONIZED_TOO_OFTEN = mistake("""synchronized too often
     PyTorch's wrapper decides in forward whether it will synchronize, and yours in backward.""")
 NEVER_SYNCHRONIZED = mistake("""no synchronization
     The last microbatch belongs outside of no_sync(), its forward as well as its backward.""")
+SENT_BESIDE_THE_WRAPPER = mistake("""communication beside the wrapper's
+    The wrapper averages the gradients, in the backward of the last microbatch, and the loss that you return
+    is that of this rank's own samples: call no collective yourself.""")
 NOT_FINISHED = mistake("""no wait for the all-reduces
     After the last backward call model.finish_gradient_synchronization(): until it returns, gradients may
     still be in flight.""")

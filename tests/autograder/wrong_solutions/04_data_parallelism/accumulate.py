@@ -11,6 +11,8 @@ FAILS_AS = {
     "sums_losses": ("LOSSES_SUMMED", "a mean already"),
     "ignores_sizes": ("LOSSES_UNWEIGHTED", "len(inputs)"),
     "takes_all_for_as_large_as_the_last": ("SHARES_WRONG", "add up to 1"),
+    "averages_what_is_averaged": ("SENT_BESIDE_THE_WRAPPER", "call no collective yourself"),
+    "averages_the_loss": ("SENT_BESIDE_THE_WRAPPER", "this rank's own samples"),
     "forgets_to_finish": ("NOT_FINISHED", "finish_gradient_synchronization()"),
     "finishes_first": ("NOT_FINISHED", "finish_gradient_synchronization()"),
     "finishes_twice": ("FINISHED_TOO_OFTEN", "another call would send them all again"),
@@ -126,6 +128,22 @@ def ignores_sizes(model, microbatches, loss_fn):
 
 def forgets_to_finish(model, microbatches, loss_fn):
     return sum(run(model, microbatches, loss_fn)).item()
+
+
+def averages_what_is_averaged(model, microbatches, loss_fn):
+    losses = run(model, microbatches, loss_fn)
+    model.finish_gradient_synchronization()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad, dist.ReduceOp.AVG)
+    return sum(losses).item()
+
+
+def averages_the_loss(model, microbatches, loss_fn):
+    losses = run(model, microbatches, loss_fn)
+    model.finish_gradient_synchronization()
+    loss = sum(losses).detach()
+    dist.all_reduce(loss, dist.ReduceOp.AVG)
+    return loss
 
 
 def finishes_first(model, microbatches, loss_fn):
