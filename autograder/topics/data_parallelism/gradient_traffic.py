@@ -107,6 +107,14 @@ def copied_twice(module: nn.Module, calls: Sequence[Call], until: float, where: 
     return Problem(mistakes.COPIED_TWICE, expected, f"{counted(sent, 'byte')} in broadcasts")
 
 
+def copied_otherwise(calls: Sequence[Call], until: float, where: str) -> Problem | None:
+    """Find data that another call than a broadcast moves before the first step."""
+    for call in calls:
+        if call.nbytes and call.op != "broadcast" and call.start < until:
+            return Problem(mistakes.COPIED_TWICE, f"{where}: broadcasts only", named(call))
+    return None
+
+
 def too_many(calls: Sequence[Call], allowed: Sequence[AllReduce], where: str) -> Problem | None:
     """Find more all-reduces than gradients."""
     if len(calls) <= len(allowed):

@@ -41,6 +41,7 @@ def wrong_start(module: nn.Module, steps: int, outcome: Outcome, where: str) -> 
         different(parameters, found.parameters, mistakes.PARAMETERS_DIFFER, where)
         or different(buffers, found.buffers, mistakes.BUFFERS_DIFFER, where)
         or traffic.copied_twice(module, outcome.calls, first.at("began"), where)
+        or traffic.copied_otherwise(outcome.calls, first.at("began"), where)
     )
 
 

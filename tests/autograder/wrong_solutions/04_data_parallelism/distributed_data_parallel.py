@@ -7,6 +7,7 @@ FAILS_AS = {
     "broadcasts_from_global_rank_0": ("RAISED", "Only a group"),
     "broadcasts_twice": ("COPIED_TWICE", "broadcast once"),
     "broadcasts_objects": ("COPIED_TWICE", "as a tensor"),
+    "gathers_from_all_ranks": ("COPIED_TWICE", "broadcast once"),
     "sums": ("SUMMED", "ReduceOp.AVG"),
     "averages_twice": ("DIVIDED_TWICE", "divides already"),
     "divides_by_the_world": ("DIVIDED_WRONGLY", "Only a group"),
@@ -77,6 +78,13 @@ class broadcasts_objects(Right):
         copies = [tensor]
         dist.broadcast_object_list(copies, group_src=0, group=self.group)
         tensor.copy_(copies[0])
+
+
+class gathers_from_all_ranks(Right):
+    def broadcast(self, tensor):
+        of_ranks = [torch.empty_like(tensor) for _ in range(dist.get_world_size(self.group))]
+        dist.all_gather(of_ranks, tensor, group=self.group)
+        tensor.copy_(of_ranks[0])
 
 
 class sums(Right):
