@@ -161,5 +161,9 @@ PATTERNS: tuple[Pattern[Any], ...] = (
         "dimension.",
     ),
     of_model("mixed", "Only several dtypes go wrong: tensors of different dtypes cannot share a bucket."),
-    of_model("buffers", "Only buffers go wrong: they can be of any dtype, and have no gradients."),
+    of_model(
+        "buffers",
+        "Only the model with buffers goes wrong: they can be of any dtype, and have no gradients. Its "
+        "forward takes one more argument, too.",
+    ),
 )

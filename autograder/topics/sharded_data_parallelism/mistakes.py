@@ -241,7 +241,11 @@ PATTERNS: tuple[Pattern[Any], ...] = (
         "Only frozen parameters go wrong: no gradient will tell when one is through in backward.",
     ),
     of_model("mixed", "Only several dtypes go wrong: each parameter keeps its own."),
-    of_model("buffers", "Only buffers go wrong: they can be of any dtype, and are not sharded."),
+    of_model(
+        "buffers",
+        "Only the model with buffers goes wrong: they can be of any dtype, and are not sharded. Its "
+        "forward takes one more argument, too.",
+    ),
     of_model(
         "attention",
         "Only attention goes wrong: nn.MultiheadAttention uses the parameters of its child out_proj itself, "

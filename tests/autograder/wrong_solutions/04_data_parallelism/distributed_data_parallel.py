@@ -36,7 +36,7 @@ FAILS_AS = {
     "takes_no_names": ("RAISED", "Read the line"),
     "flattens_all": ("ALL_REDUCES", "buckets come later"),
     "wraps_torch_s": ("FORBIDDEN_LIBRARY", "cell of your own"),
-    "takes_inputs_only": ("RAISED", "Read the line"),
+    "takes_inputs_only": ("RAISED", "one more argument"),
     "sends_slices": ("RAISED", "no dimension"),
     "needs_a_finish_in_no_sync": ("REFUSED_IN_NO_SYNC", "follow one another"),
 }
