@@ -145,6 +145,11 @@ ATTACHED = mistake("""the loss keeps its graph
 PATTERNS: tuple[Pattern[Any], ...] = (
     smaller_group("every call. Its rank 0 is group_src=0."),
     single_rank("Only a single rank goes wrong: its mean is its own gradient."),
+    Pattern(
+        lambda case: "no_sync" in case.title,
+        "Only no_sync() goes wrong: in it a hook starts no all-reduce and does not note that a gradient is "
+        "ready, and finish_gradient_synchronization() does nothing.",
+    ),
     of_model(
         "tied",
         "Only tied parameters go wrong: module.parameters() lists each once, however often it is used.",

@@ -38,6 +38,7 @@ FAILS_AS = {
     "wraps_torch_s": ("FORBIDDEN_LIBRARY", "cell of your own"),
     "takes_inputs_only": ("RAISED", "one more argument"),
     "sends_slices": ("RAISED", "no dimension"),
+    "notes_what_is_ready_in_no_sync": ("RAISED", "Only no_sync()"),
     "needs_a_finish_in_no_sync": ("REFUSED_IN_NO_SYNC", "follow one another"),
 }
 
@@ -341,6 +342,13 @@ class takes_inputs_only(Right):
 class sends_slices(Right):
     def send(self, parameter):
         self.average(parameter.grad[:])
+
+
+class notes_what_is_ready_in_no_sync(Right):
+    def on_ready(self, parameter):
+        self.ready.add(parameter)
+        if self.enabled:
+            self.start_in_order()
 
 
 class needs_a_finish_in_no_sync(Right):
