@@ -46,7 +46,7 @@ DIVIDED_WRONGLY = patterned("""a multiple of the mean
 WRONG_GRADIENT = patterned("""wrong gradients
     If they differ a little from run to run, a tensor is read before its wait(), or changed while it is in
     flight. If not: are gradients of different parameters mixed up, because ranks started their
-    all-reduces in different orders? Is one left over from the step before, or in a bucket that is cleared
+    collectives in different orders? Is one left over from the step before, or in a bucket that is cleared
     for the next?""")
 WEIGHTS_MOVED = patterned("""the weights were changed
     Average only the gradients. The optimizer changes the weights, in the same way on every rank.""")
@@ -67,7 +67,7 @@ CAST = mistake("""gradients sent in another dtype
 ALL_REDUCES = mistake("""a wrong number of all-reduces
     Each gradient has its own all-reduce in this part; buckets come later.""")
 LATE = mistake("""right, but communication starts too late
-    Start an all-reduce in the hook that announces its gradient (for a bucket: its last one), not at the
+    Start the collective in the hook that announces its gradient (for a bucket: its last one), not at the
     end of backward. Gradients of the last layer come first.""")
 NO_OVERLAP = mistake("""right, but backward waits for communication
     Use async_op=True, let the hook return, and wait for the handles only in

@@ -9,7 +9,7 @@ FAILS_AS = {
     "lets_go_in_the_end": ("TOO_MANY_GRADIENTS_AT_ONCE", "Free gradients during backward"),
     "keeps_copies": ("TOO_MANY_GRADIENTS_AT_ONCE", "copies must not keep it alive"),
     "keeps_the_handles": ("TOO_MANY_GRADIENTS_AT_ONCE", "list of handles"),
-    "starts_in_finish": ("LATE", "hook"),
+    "starts_in_finish": ("LATE", "Start the collective in the hook"),
     "waits_in_the_hook": ("NO_OVERLAP", "async_op=True"),
     "other_owners": ("ANOTHER_OWNER", "assign_owner(loads, parameter)"),
     "everything_on_rank_0": ("UNFAIR_SHARE", "not in turn"),
