@@ -56,12 +56,14 @@ class Optimized(Report):
     Attributes:
         cleared: whether `zero_grad` has left nothing.
         enabled: whether a closure was called with gradients enabled.
+        rated: of each group that a schedule comes to, whether it has a learning rate.
     """
 
     weights: list[Tensors] = field(default_factory=list)
     losses: list[object] = field(default_factory=list)
     cleared: list[bool] = field(default_factory=list)
     enabled: list[bool] = field(default_factory=list)
+    rated: list[bool] = field(default_factory=list)
 
 
 def optimize(
@@ -108,7 +110,9 @@ def follow(
             optimizer.add_param_group(late)
         scheduled = plan["factor"] != 1 and number >= plan["unscheduled"]
         for group in optimizer.param_groups if scheduled else ():
-            group["lr"] *= plan["factor"]
+            report.rated.append("lr" in group)
+            if report.rated[-1]:
+                group["lr"] *= plan["factor"]
         optimizer.zero_grad()
         report.cleared.append(all(p.grad is None or not p.grad.any() for p in parameters))
         if not plan["closure"]:

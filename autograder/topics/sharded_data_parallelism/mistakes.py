@@ -60,6 +60,9 @@ ANOTHER_OWNER = mistake("""a different owner than assign_owner gives
 PARAMETERS_SENT_TWICE = mistake("""right, but more is sent than the parameters
     Each parameter is sent once, by its owner, and a frozen one never changes. Nothing else has to be
     sent: every rank can compute the owners itself. The padding of an all-gather counts, too.""")
+LEARNING_RATE_MISSING = mistake("""a group without a learning rate
+    Schedules change options in optimizer.param_groups, also those that were not given. Only the inner
+    optimizer knows their defaults: when a group is added, copy the options of its group to yours.""")
 LEARNING_RATE_UNCHANGED = mistake("""a schedule has no effect
     A schedule changes the lr in optimizer.param_groups. Copy the options of your groups to the inner
     optimizer's before each step.""")

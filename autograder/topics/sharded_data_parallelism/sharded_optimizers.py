@@ -216,6 +216,7 @@ def _wrong_optimizer(
     return (
         first(_forbidden(calls, step) for step, calls in steps)
         or _without_gradients(report, where)
+        or _without_learning_rate(report, where)
         or _wrong_weights(plan, weights, gradients, report, at, where)
         or _not_cleared(report, where)
         or _called_again(report, where)
@@ -235,6 +236,12 @@ def _not_cleared(report: Optimized, where: str) -> Problem | None:
     if all(report.cleared):
         return None
     return Problem(mistakes.NOT_CLEARED, f"{where}: zero_grad() clears all gradients", "some are left")
+
+
+def _without_learning_rate(report: Optimized, where: str) -> Problem | None:
+    if all(report.rated):
+        return None
+    return Problem(mistakes.LEARNING_RATE_MISSING, f"{where}: an lr in each of param_groups", "none in one")
 
 
 def _without_gradients(report: Optimized, where: str) -> Problem | None:

@@ -11,6 +11,7 @@ FAILS_AS = {
     "sends_by_all_reduce": ("AVERAGED_AGAIN", "new parameters"),
     "sends_by_scatter": ("ANOTHER_COLLECTIVE", "names the collectives"),
     "ignores_schedules": ("LEARNING_RATE_UNCHANGED", "before each step"),
+    "knows_no_defaults": ("LEARNING_RATE_MISSING", "copy the options of its group to yours"),
     "copies_the_options_after_the_step": ("LEARNING_RATE_LATE", "not after it"),
     "never_steps": ("NOTHING_UPDATED", "step() of its inner optimizer"),
     "updates_copies": ("NOTHING_UPDATED", "not copies"),
@@ -32,6 +33,14 @@ FAILS_AS = {
     "sends_float32": ("WRONG_UPDATE", ""),
     "sends_slices": ("RAISED", "Read the line"),
 }
+
+
+class knows_no_defaults(RightOptimizer):
+    def add_own(self, own):
+        if self.inner is None:
+            self.inner = self.cls([own], **self.kwargs)
+        else:
+            self.inner.add_param_group(own)
 
 
 class has_the_whole_state(RightOptimizer):
