@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
 from . import commands, completion, current, every_cell, hints, saved_script
-from .errors import CellInterrupted, DeadlockError, FourRanksError, RankError
+from .errors import CellInterrupted, DeadlockError, Explained, FourRanksError, RankError
 from .group import RankGroup, start
 from .hardware import BACKEND_NAMES
 from .naming import name_ranks
@@ -306,8 +308,19 @@ def _show_error(
             error.args = (f"{error}. {hint}",)
         case ValueError() if hint := hints.of_a_collective(error):
             error.args = (f"{error} {hint}",)
-    shell.showtraceback((kind, error, traceback), tb_offset=tb_offset)
+    with _no_debugger(shell) if isinstance(error, Explained) else contextlib.nullcontext():
+        shell.showtraceback((kind, error, traceback), tb_offset=tb_offset)
     return []
+
+
+@contextlib.contextmanager
+def _no_debugger(shell: InteractiveShell) -> Iterator[None]:
+    """Have %pdb open no debugger: here are only frames of this package, and the reader's are on the ranks."""
+    call_pdb, shell.call_pdb = shell.call_pdb, False
+    try:
+        yield
+    finally:
+        shell.call_pdb = call_pdb
 
 
 def add_to(shell: InteractiveShell) -> None:
@@ -316,7 +329,7 @@ def add_to(shell: InteractiveShell) -> None:
     magics = shell.magics_manager.registry[RanksMagics.__name__]
     shell.magics_manager.register_function(magics.misplaced, "line", _MISPLACED)
     shell.events.register("pre_run_cell", magics.note_cell)
-    shell.set_custom_exc((DeadlockError, RankError, NameError, ValueError, UsageError), _show_error)
+    shell.set_custom_exc((Explained, NameError, ValueError, UsageError), _show_error)
     completion.install(shell)
 
 

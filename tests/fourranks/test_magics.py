@@ -226,6 +226,17 @@ def test_tracebacks_number_the_lines_as_the_notebook_does(kernel):
     assert "fourranks/" not in shown  # no frame of ours
 
 
+@pytest.mark.parametrize("cell", ["1 / 0", "if rank: dist.barrier()"])
+def test_an_error_of_the_ranks_opens_no_debugger_in_the_notebook(cell, kernel):
+    kernel.run("%pdb on")
+    try:
+        shown = kernel.text(f"%%ranks\n{cell}")
+    finally:
+        kernel.run("%pdb off")
+    assert "ZeroDivisionError" in shown or "Ranks 1-3 wait in barrier" in shown
+    assert "fourranks/" not in shown
+
+
 def test_a_deadlock_is_explained_and_variables_live_on(kernel):
     kernel.run("%%ranks\nkept = rank")
     shown = kernel.text(
