@@ -1,6 +1,8 @@
 # One word a task. ARGS goes to the tool behind it: make lab ARGS=--no-browser.
 
 PYTHON ?= python3
+# It is quoted below, because a folder may have a space in its name, and some shells leave ~/ to the recipe.
+override PYTHON := $(PYTHON:~/%=$(HOME)/%)
 BIN := .venv/bin
 # nbgrader calls alembic by its name.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -14,8 +16,8 @@ help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
 install: # .venv with everything in requirements.txt, and nothing to do when it is there already
-	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) was not found. On Debian: apt install python3 python3-venv" >&2; exit 1; }
-	@$(PYTHON) tools/install.py
+	@command -v "$(PYTHON)" >/dev/null || { echo "$(PYTHON) was not found. On Debian: apt install python3 python3-venv" >&2; exit 1; }
+	@"$(PYTHON)" tools/install.py
 
 lab: install ## open the course in JupyterLab
 	@JUPYTER_CONFIG_PATH="$(CURDIR)/.jupyter" $(BIN)/python -m jupyterlab $(ARGS)

@@ -300,6 +300,15 @@ def test_a_missing_python_is_named(course):
     assert "python9 was not found. On Debian: apt install python3 python3-venv" in answer.stderr
 
 
+@pytest.mark.parametrize("named", ["{home}/my python", "~/my python"])
+def test_the_python_may_lie_in_a_folder_with_a_space_in_its_name(named, course):
+    (course / "my python").symlink_to(sys.executable)
+    (course / "tools" / "install.py").write_text("print('runs')")
+    python = named.format(home=course)
+    answer = run(["make", "install", f"PYTHON={python}", f"HOME={course}"], cwd=course)
+    assert answer.stdout == "runs\n", answer.stderr
+
+
 def test_jupyterlab_gets_its_settings_in_a_folder_with_a_space_in_its_name(tmp_path):
     (tmp_path / "my course").mkdir()
     course = make_course(tmp_path / "my course")
