@@ -231,7 +231,10 @@ class Conductor:
                 f"them apart.\n{error.whereabouts}"
             )
         if error is not None:
-            raise StartError(f"The ranks could not form a process group.\n{error}") from None
+            raise StartError(
+                "The ranks could not form a process group. `fourranks doctor` looks for what keeps them from "
+                f"it.\n{error}"
+            ) from None
 
     @property
     def _form_timeout(self) -> float:

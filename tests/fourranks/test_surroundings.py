@@ -82,6 +82,19 @@ def test_fewer_open_files_than_ranks_need_are_said_to_be_the_reason():
     assert "StartError: Rank" in done.stderr and "a process may have 40 files open" in done.stderr
 
 
+def test_ranks_that_may_have_too_few_files_open_to_connect_name_the_command_that_finds_it_out():
+    few_on_the_ranks = """
+import resource
+from fourranks import zygote
+limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (20, limits[1]))
+zygote.shared().ready()
+resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+"""
+    done = notebook(few_on_the_ranks + STARTS.replace("start(2", "start(4"))
+    assert "StartError: The ranks could not form a process group. `fourranks doctor`" in done.stderr
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make network namespaces")
 def test_a_loopback_interface_that_is_down_is_said_to_be_the_reason():
     done = notebook(STARTS, before=["unshare", "--net"])
