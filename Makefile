@@ -23,7 +23,7 @@ lab: install ## open the course in JupyterLab
 	@JUPYTER_CONFIG_PATH="$(CURDIR)/.jupyter" $(BIN)/python -m jupyterlab $(ARGS)
 
 test: install ## run all tests
-	@$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 test-all: test tiers cluster soak mutation class compat ## run all tests, then all that takes hours
 
@@ -63,7 +63,7 @@ class: install ## grade a class of 300, and compare every grade with what the an
 	@$(BIN)/python -m benchmarks.classes --grade $(ARGS)
 
 tiers: install ## run the tests of hostile submissions in each tier of sandbox
-	@ALL_TIERS=1 $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile tests/hostile $(ARGS)
+	@ALL_TIERS=1 $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile tests/hostile $(ARGS)
 
 cluster: install .venv/cluster ## grade on a Ray cluster of several nodes, all on this machine, and kill some
 	@PYTHONPATH="$(CURDIR)/.venv/cluster" $(BIN)/python -m pytest tests/cluster $(ARGS)

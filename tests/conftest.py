@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
+import psutil
 import pytest
 from selenium import webdriver
 
@@ -20,6 +21,8 @@ from autograder.sandbox.tiers import Tier
 from tests.processes import listens, started
 
 COURSE = Path(__file__).parents[1]
+MEMORY = 2 << 30  # bytes of a worker and what its tests start
+MOST_WORKERS = 32
 PACKAGES = {
     "bwrap": "bubblewrap",
     "chromium": "chromium",
@@ -33,6 +36,12 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 # And they call make, which is to behave as from a shell although `make test` runs them.
 for variable in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
     os.environ.pop(variable, None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Start three workers a processor, as far as memory goes: many tests wait for processes of their own."""
+    return max(1, min(3 * (os.cpu_count() or 1), psutil.virtual_memory().total // MEMORY, MOST_WORKERS))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
