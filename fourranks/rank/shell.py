@@ -52,7 +52,7 @@ from .telling import (
 _LEAVING = ("exit", "quit")  # a script's end its cell; IPython's end a terminal
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _TOKEN_TRANSFORMERS = [MagicAssign, SystemAssign, EscapedCommand, HelpEnd]
-_MAY_BE_IPYTHONS = re.compile(r"[%!?]|^\s*[,;/]", re.MULTILINE)
+_MAY_BE_IPYTHONS = re.compile(r"\s*([,;/%!?]|[^#\s].*[%!?])", re.DOTALL)  # of a line that is no comment
 _NO_RANKS = re.compile(r"`%+ranks` not found")  # IPython's text; behind a first line it reads %%%ranks
 _NOTEBOOKS = (
     "%ranks and %%ranks belong to the notebook, and this code runs on a rank: %%ranks must be "
@@ -158,7 +158,7 @@ class _Transformers(TransformerManager):
     """Looks for IPython's syntax among a cell's tokens only where there may be some: that takes long."""
 
     def do_token_transforms(self, lines: list[str]) -> list[str]:
-        if self.token_transformers == _TOKEN_TRANSFORMERS and not _MAY_BE_IPYTHONS.search("".join(lines)):
+        if self.token_transformers == _TOKEN_TRANSFORMERS and not any(map(_MAY_BE_IPYTHONS.match, lines)):
             return lines
         transformed: list[str] = super().do_token_transforms(lines)  # type: ignore[no-untyped-call]
         return transformed
