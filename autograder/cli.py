@@ -157,8 +157,14 @@ def _bundle(options: argparse.Namespace) -> int:
             write_gradescope(Path.cwd(), options.gradescope, path)
         else:
             write(Path.cwd(), path)
-    except (BundleError, SourceError, SubmissionError, OSError) as error:
+    except (BundleError, SourceError, SubmissionError) as error:
         print(error, file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(
+            f"{path.absolute()} cannot be made: {error}. Name another place: autograder bundle PATH.",
+            file=sys.stderr,
+        )
         return 1
     what = (
         "upload it to Gradescope; it contains hidden tests"

@@ -72,12 +72,15 @@ def write(course: Path, path: Path) -> None:
 
 def _write(path: Path, contents: Iterable[tuple[str, bytes]]) -> None:
     partial = path.with_name(f".{path.name}.partial")
-    with ZipFile(partial, "w", ZIP_DEFLATED) as archive:
-        for name, content in sorted(contents):
-            entry = ZipInfo(name)  # of 1980, whenever it is made
-            entry.external_attr = (0o755 if content.startswith(b"#!") else 0o644) << 16
-            archive.writestr(entry, content, ZIP_DEFLATED)
-    partial.replace(path)
+    try:
+        with ZipFile(partial, "w", ZIP_DEFLATED) as archive:
+            for name, content in sorted(contents):
+                entry = ZipInfo(name)  # of 1980, whenever it is made
+                entry.external_attr = (0o755 if content.startswith(b"#!") else 0o644) << 16
+                archive.writestr(entry, content, ZIP_DEFLATED)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)  # of a disk that is full
 
 
 def write_gradescope(course: Path, assignment: str, path: Path) -> None:

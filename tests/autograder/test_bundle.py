@@ -4,7 +4,9 @@ import functools
 import json
 import os
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -139,6 +141,31 @@ def test_the_same_course_makes_the_same_bytes(bundle, tmp_path, monkeypatch):
     monkeypatch.chdir(COURSE)
     assert cli.main(["bundle", str(tmp_path / "again.zip")]) == 0
     assert (tmp_path / "again.zip").read_bytes() == bundle.read_bytes()
+
+
+def test_a_place_where_no_zip_can_be_made_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(COURSE)
+    place = tmp_path / "no such folder" / "mine.zip"
+    assert cli.main(["bundle", str(place)]) == 1
+    assert f"{place} cannot be made" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_the_zip_of_before_and_no_part_of_a_new_one(tmp_path, monkeypatch, capsys):
+    (tmp_path / "four_ranks.zip").write_bytes(b"before")
+    monkeypatch.chdir(COURSE)
+    monkeypatch.setattr("autograder.grading.bundle.build.check", lambda course: [])  # it writes larger files
+    small = 20_000  # bytes
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (small, limits[1]))
+        assert cli.main(["bundle", str(tmp_path)]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert "four_ranks.zip cannot be made" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["four_ranks.zip"]
+    assert (tmp_path / "four_ranks.zip").read_bytes() == b"before"
 
 
 def test_all_that_it_tells_students_to_use_is_there(unpacked):
