@@ -16,8 +16,6 @@ import torch
 import torch.distributed as dist
 dist.init_process_group("gloo", init_method="tcp://127.0.0.1:{port}", rank=rank, world_size={world_size})
 """
-RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-RAY_STORE = 80 << 20  # bytes of its object store, close to the least
 
 
 def free_port() -> int:
@@ -95,10 +93,12 @@ class Interpreter:
 @contextlib.contextmanager
 def actors() -> Iterator[None]:
     """Ray's actors, one a rank, as `actors` in the notebook, beside `ray`; nothing leaves this machine."""
-    os.environ.update(RAY)  # before Ray is imported, which reads it then
+    from .cluster import STORE, TOKEN
+
+    os.environ.update(TOKEN)  # before Ray is imported, which reads it then
     import ray
 
-    settings = {"address": "local", "_node_ip_address": "127.0.0.1", "object_store_memory": RAY_STORE}
+    settings = {"address": "local", "_node_ip_address": "127.0.0.1", "object_store_memory": STORE}
     ray.init(num_cpus=WORLD_SIZE, include_dashboard=False, log_to_driver=False, **settings)
     try:
         started = [ray.remote(num_cpus=1)(Interpreter).remote() for _ in range(WORLD_SIZE)]

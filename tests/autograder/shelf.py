@@ -38,7 +38,7 @@ def names(source: str, filename: str) -> dict:
     return defined
 
 
-# A shelf is executed anew for each of its mistakes.
+# Each test of a wrong solution executes the whole shelf, so its compiled code is kept.
 _compiled = functools.cache(functools.partial(compile, mode="exec"))
 
 

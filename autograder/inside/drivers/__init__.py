@@ -22,7 +22,7 @@ def by_columns(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def are_alike(pairs: list[tuple[torch.Tensor, torch.Tensor]], others: list[list[torch.Tensor]]) -> bool:
-    """Tell whether pairs of tensors have the same values; NaN, which nobody may read, equals NaN."""
+    """Tell whether pairs of tensors have the same values; NaN marks what must not be read, and equals NaN."""
     return len(pairs) == len(others) and all(
         tensor.shape == other.shape and torch.allclose(tensor, other, rtol=0, atol=0, equal_nan=True)
         for pair, own in zip(pairs, others, strict=True)
