@@ -11,7 +11,7 @@ import psutil
 
 from .model import Benchmark, Result
 
-PACKAGES = ("torch", "ipython", "ipyparallel", "nbdistributed")
+PACKAGES = ("torch", "ipython", "ipyparallel", "nbdistributed", "ray")
 COLUMNS = (
     "| measured | with | median | min to max | n | Four Ranks is | figure to hold |\n" + "|---" * 7 + "|"
 )
