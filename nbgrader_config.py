@@ -1,6 +1,7 @@
 """nbgrader's settings for this course; its commands and its JupyterLab pages read this file."""
 
 import os
+import sys
 import sysconfig
 import warnings
 from pathlib import Path
@@ -78,5 +79,11 @@ c.HTMLExporter.filters = {
     "markdown2html": "autograder.grading.markdown.to_html",
     "strip_files_prefix": "autograder.grading.markdown.clean",
 }
+# Nor must HTML in a student's name.
+c.HTMLExporter.preprocessors = ["autograder.grading.formgrader.EscapeNames"]
+if "nbgrader.server_extensions.formgrader.formgrader" in sys.modules:
+    from autograder.grading.formgrader import escape_addresses
+
+    escape_addresses()
 # Nobody else on this machine can listen to a kernel.
 c.KernelManager.transport_encryption = "auto"
