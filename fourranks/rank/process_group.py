@@ -65,6 +65,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
         self._coalesced: list[Call] | None = None  # the calls of a batch that is launched as one
         self._mark: torch.cuda.Event | None = None  # behind all that the GPU was given before that batch
         self._options: list[Backend.Options] = []  # of its backends
+        self._formed_with: list[timedelta] = []  # their timeouts at first
         self._connected: set[tuple[str, int | None]] = set()  # on NCCL: to send to whom, to receive from whom
         RecordingProcessGroup.being_formed = self
         RecordingProcessGroup.era += distributed_c10d.GroupMember.WORLD is None
@@ -88,6 +89,11 @@ class RecordingProcessGroup(dist.ProcessGroup):
     def limit(self) -> timedelta | None:
         """Return the timeout that the reader gave this group; None for one that counts as no limit."""
         return next(filter(is_limit, self.timeouts()), None)
+
+    def patience(self) -> timedelta:
+        """Return the timeout of messages if it has changed: by itself Gloo keeps to the first one."""
+        timeouts = self.timeouts()
+        return waits.NO_LIMIT if timeouts == self._formed_with else min(timeouts)
 
     def connect(self) -> None:
         """Have NCCL connect the ranks of this group now, when all of them have come here.
@@ -143,6 +149,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
         self.inner._register_backend(*args)
         options: Any = getattr(args[2] if len(args) > 2 else None, "options", None)
         self._options += [options] if hasattr(options, "_timeout") else []
+        self._formed_with = self.timeouts()
         self._own = rescue.tcp_connections() - self._foreign
         connection_owner.require_own(self._own)
         RecordingProcessGroup.being_formed = None
@@ -319,7 +326,10 @@ def _record(name: str, method: Method) -> None:
         if arguments.synchronous and not recorder.launches and self._coalesced is None:
             self._complete(call, start, limit is not None)
             return None
-        return self._launch(call, start, limit is not None, has_future=not method.message)
+        work = self._launch(call, start, limit is not None, has_future=not method.message)
+        if method.message and not recorder.launches and isinstance(work, RecordedWork):
+            work.patience = self.patience()
+        return work
 
     recorded.__name__ = name
     setattr(RecordingProcessGroup, name, recorded)

@@ -26,6 +26,7 @@ class RecordedWork(dist.Work):
         super().__init__()
         self.inner, self._call, self._recorder = inner, call, recorder
         self._limited = limited  # the group's own timeout ends it
+        self.patience = waits.NO_LIMIT  # of a message whose group got another timeout than Gloo knows
         self._awaited = recorder.launches  # by something other than a caller of wait()
         self._is_torchs = torch_calls(sys._getframe(1))
         self._delivered = False  # a second wait() for the same message would block forever in Gloo
@@ -48,6 +49,8 @@ class RecordedWork(dist.Work):
         if not isinstance(timeout, timedelta):
             return self.inner.wait(timeout)  # torch says what is wrong
         limited = self._limited or is_limit(timeout)
+        if timeout <= waits.NO_LIMIT:
+            timeout = self.patience
         begun = self._recorder.begin_wait(None if limited else self._call)
         try:
             self._wait(timeout)

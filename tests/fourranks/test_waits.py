@@ -287,6 +287,29 @@ LEGAL = {
                 assert time.monotonic() - begun > 0.9 * LONG
         dist.barrier()
     """,
+    "a message ends at a shorter timeout that its group got later": """
+        g = dist.new_group()
+        set_timeout = getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)
+        set_timeout(datetime.timedelta(seconds=LONG), g)
+        if rank == 0:
+            try:
+                dist.recv(torch.zeros(1), 1, group=g)
+                assert False
+            except RuntimeError:
+                pass
+        dist.barrier()
+    """,
+    "a message arrives within a longer timeout that its group got later": """
+        g = dist.new_group(timeout=datetime.timedelta(seconds=LONG / 2))
+        set_timeout = getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)
+        set_timeout(datetime.timedelta(minutes=30), g)
+        x = torch.ones(1)
+        if rank == 0:
+            dist.recv(x, 1, group=g)
+        elif rank == 1:
+            time.sleep(LONG)
+            dist.send(x, 0, group=g)
+    """,
     "ranks that contradict each other catch the timeout of their group": """
         g = dist.new_group(timeout=datetime.timedelta(seconds=LONG))
         try:
