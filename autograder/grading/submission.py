@@ -6,6 +6,7 @@ release that has a name is in the result exactly once, as the instructor has it 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -203,7 +204,8 @@ def _require_sizes(path: Path, cells: list[NotebookNode]) -> None:
 def restored(submitted: NotebookNode, release: NotebookNode) -> tuple[NotebookNode, list[str]]:
     """Return the notebook to grade, and what had to be repaired, a line each.
 
-    Cells stay in the student's order, but a locked one comes after what it follows in the release.
+    Cells stay in the student's order, but a locked one comes after what it follows in the release, and what
+    comes before all answers there, the imports, comes first: kernels have run it before, wherever it lies.
 
     Args:
         submitted: as it came, once it could be read as a notebook.
@@ -215,6 +217,7 @@ def restored(submitted: NotebookNode, release: NotebookNode) -> tuple[NotebookNo
         _answered(named[name], cell) if name else _further(cell, number)
         for number, (name, cell) in enumerate(_once(came, named), 1)
     ]
+    leading = [*itertools.takewhile(lambda name: named[name].metadata.nbgrader.locked, named)]
     before = None
     for name, cell in named.items():
         first = _place_after(before, cells)
@@ -223,6 +226,8 @@ def restored(submitted: NotebookNode, release: NotebookNode) -> tuple[NotebookNo
             cells.insert(first, _answered(cell, NotebookNode(source="")))
         elif cell.metadata.nbgrader.locked and place < first:
             cells.insert(first - 1, cells.pop(place))
+        elif name in leading:
+            cells.insert(first, cells.pop(place))
         before = name
     repairs = list(_repairs(came, named))
     return NotebookNode({**deepcopy(release), "cells": cells}), repairs

@@ -155,6 +155,22 @@ def test_a_test_follows_its_answer_wherever_that_was_moved():
     assert [name for name in names(notebook) if name] == ["setup", "why", "f", "f_check"]
 
 
+@pytest.mark.parametrize("keep", [True, False], ids=["copied", "moved"])
+def test_the_imports_run_before_the_answers_wherever_they_were(keep):
+    submitted = handed_in(f="def f(x: torch.Tensor): pass")
+    submitted.cells.append(submitted.cells[1] if keep else submitted.cells.pop(1))
+    notebook, _ = restored(submitted, released())
+    assert [name for name in names(notebook) if name] == ["setup", "f", "f_check", "why"]
+
+
+def test_the_imports_run_before_cells_of_ones_own():
+    submitted = handed_in(f="def f(): pass")
+    submitted.cells.insert(0, new_code_cell("torch.manual_seed(0)"))
+    notebook, repairs = restored(submitted, released())
+    assert repairs == []
+    assert names(notebook)[:2] == ["setup", None]
+
+
 def test_what_a_student_puts_between_an_answer_and_its_test_is_run_between_them():
     submitted = handed_in(f="def f(): return helper()")
     submitted.cells.insert(3, new_code_cell("def helper(): pass"))
