@@ -114,6 +114,23 @@ def test_other_threads_see_the_real_time_meanwhile():
     assert before <= seen <= time.perf_counter()
 
 
+def test_the_real_machine_is_measured_by_one_thread_whatever_the_code_sets():
+    seen = []
+
+    def measure(num_bytes):
+        seen.append(torch.get_num_threads())
+        torch.set_num_threads(3)
+        return 1.0
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        drivers.measure_for_real(measure, 10)
+        assert set(seen) == {1} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 class Links(dict):
     pass
 

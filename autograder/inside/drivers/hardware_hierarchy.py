@@ -80,29 +80,40 @@ def refuse_listing(parse_topology: Code, text: str) -> Refusal:
     return Refusal([], "")
 
 
-def measure_with_fake_clock(measure: Code, num_bytes: int, copy_seconds: float) -> FakeMeasurement:
-    """Measure a machine on which a copy of `num_bytes` takes `copy_seconds`, on every clock."""
-    machine = _Machine(num_bytes, copy_seconds)
+def measure_with_fake_clock(
+    measure: Code, num_bytes: int, copy_seconds: float, turn: int = 0
+) -> FakeMeasurement:
+    """Measure a machine on which a copy of `num_bytes` takes `copy_seconds`, on every clock.
+
+    Args:
+        turn: decides which of its copies are disturbed: of three turns in a row each disturbs others.
+    """
+    machine = _Machine(num_bytes, copy_seconds, turn)
     with _clocks_show(machine, measure) as measure, machine:
         answer = measure(num_bytes)
     return FakeMeasurement(answer, machine.copies, machine.readings)
 
 
 def measure_for_real(measure: Code, num_bytes: int) -> RealMeasurements:
-    """Measure this machine as it is: the student and we take turns.
+    """Measure this machine as it is, by one thread: the student and we take turns.
 
     Several, as other programs slow down now one, now the other. Medians, as another program may come into the
-    middle of a copy.
+    middle of a copy. One thread, as with more of them, on many cores, it depends on how the code uses them.
     """
-    answers, reference = [], [statistics.median(_measure(num_bytes))]
-    for _ in range(TURNS):
-        answers.append(measure(num_bytes))
-        reference.append(statistics.median(_measure(num_bytes)))
+    before = torch.get_num_threads()
+    try:
+        answers, reference = [], [statistics.median(_measure(num_bytes))]
+        for _ in range(TURNS):
+            answers.append(measure(num_bytes))
+            reference.append(statistics.median(_measure(num_bytes)))
+    finally:
+        torch.set_num_threads(before)
     return RealMeasurements(answers, reference)
 
 
 def _measure(num_bytes: int) -> list[float]:
-    """Return the bandwidth of each of some copies, read plus written."""
+    """Return the bandwidth of each of some copies by one thread, read plus written."""
+    torch.set_num_threads(1)
     source = torch.ones(num_bytes, dtype=torch.uint8)
     destination = torch.zeros_like(source)
     bandwidths = []
@@ -120,11 +131,16 @@ class _Machine(TorchFunctionMode):
     now and then a copy finds its bytes in a cache.
     """
 
+    PERIOD = 6  # copies, of which two are disturbed: in three turns each has been once
     COLD, INTERRUPTED = 20, 15  # times as long
     TICK = 40e-9  # seconds that a look at the clock takes
 
-    def __init__(self, num_bytes: int, copy_seconds: float) -> None:
+    def __init__(self, num_bytes: int, copy_seconds: float, turn: int) -> None:
         super().__init__()
+        self._disturbed = {
+            (3 + 2 * turn) % self.PERIOD: self.INTERRUPTED,
+            (4 + 2 * turn) % self.PERIOD: CACHED,
+        }
         self.copies: list[int] = []
         self.readings = 0
         self._seconds_per_byte = copy_seconds / num_bytes
@@ -156,7 +172,7 @@ class _Machine(TorchFunctionMode):
         if address == source.data_ptr():
             return  # onto itself: torch moves nothing, and refuses what overlaps in part
         self.copies.append(destination.nbytes)
-        times_as_long = {3: self.INTERRUPTED, 5: CACHED}.get(len(self.copies) % 7, 1)
+        times_as_long = self._disturbed.get(len(self.copies) % self.PERIOD, 1)
         if address not in self._touched:
             self._touched[address] = destination.untyped_storage()
             times_as_long = self.COLD

@@ -172,14 +172,14 @@ def measure_copy_bandwidth(
         num_bytes: sizes of copies to try.
     """
     draw = random.Random(seed)
-    for size in num_bytes:
-        yield _on_fake_machine(size, draw.uniform(1e-3, 4e-3))
+    for turn, size in enumerate(num_bytes):
+        yield _on_fake_machine(size, draw.uniform(1e-3, 4e-3), turn)
     largest = max(num_bytes)
     title = f"{largest:,} bytes, on this machine"
     yield on_one_rank(title, (largest,), _near_our_own, drivers.measure_for_real)
 
 
-def _on_fake_machine(num_bytes: int, copy_seconds: float) -> Trial:
+def _on_fake_machine(num_bytes: int, copy_seconds: float, turn: int) -> Trial:
     bandwidth = 2 * num_bytes / copy_seconds
 
     def verify(outcome: Outcome) -> Problem | None:
@@ -192,7 +192,8 @@ def _on_fake_machine(num_bytes: int, copy_seconds: float) -> Trial:
         return _wrong_rate(seen.answer, bandwidth, copy_seconds)
 
     title = f"{num_bytes:,} bytes, on a machine with a fake clock"
-    return on_one_rank(title, (num_bytes, copy_seconds), verify, drivers.measure_with_fake_clock, size=1)
+    inputs = (num_bytes, copy_seconds, turn)
+    return on_one_rank(title, inputs, verify, drivers.measure_with_fake_clock, size=1)
 
 
 def _wrong_copies(copies: Sequence[int], num_bytes: int) -> Problem | None:

@@ -8,6 +8,8 @@ FAILS_AS = {
     "answers_in_seconds": ("UNIT", "no seconds"),
     "takes_the_mean": ("SLOW_COPIES", "not the mean"),
     "takes_the_fastest": ("FASTEST_COPY", "not their minimum"),
+    "takes_the_third": ("SLOW_COPIES or FASTEST_COPY", "median"),
+    "takes_the_last": ("SLOW_COPIES or FASTEST_COPY", "median"),
     "measures_once": ("FEW_COPIES", "take the median"),
     "times_all_copies_together": ("SLOW_COPIES", "each copy separately"),
     "allocates_every_time": ("SLOW_COPIES", "Allocate before"),
@@ -67,6 +69,14 @@ def takes_the_mean(num_bytes):
 
 def takes_the_fastest(num_bytes):
     return 2 * num_bytes / min(durations(*buffers(num_bytes)))
+
+
+def takes_the_third(num_bytes):
+    return 2 * num_bytes / durations(*buffers(num_bytes))[2]
+
+
+def takes_the_last(num_bytes):
+    return 2 * num_bytes / durations(*buffers(num_bytes), repeats=5)[-1]
 
 
 def measures_once(num_bytes):
