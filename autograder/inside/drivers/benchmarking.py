@@ -60,6 +60,11 @@ def error(function: Code, *arguments: object) -> str:
     return ""
 
 
+def audit_log(audit: Code, log: list[dict[str, Any]], link: float) -> object:
+    """Audit a log."""
+    return audit(log, link)
+
+
 @dataclass(frozen=True)
 class Surveyed(Report):
     """What is said of a simulated cluster, and after how many messages."""

@@ -8,7 +8,7 @@ from itertools import combinations
 
 from autograder.inside.drivers import hardware_hierarchy as drivers
 from autograder.inside.reports import Unreadable
-from autograder.kit.case import Trial, on_one_rank
+from autograder.kit.case import Trial, again, on_one_rank
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import WRONG_TYPE
 from autograder.kit.problem import Problem
@@ -38,9 +38,11 @@ def parse_topology(code: Code, names: Sequence[str] = tuple(published.TOPOLOGIES
     for name in names:
         yield _listing(published.TOPOLOGIES[name], published.topology(name))
     invented = _invented(random.Random(seed))
-    yield _listing("a machine that is made up", invented)
+    made_up = _listing("a machine that is made up", invented)
+    yield made_up
     below = f"$ nvidia-smi topo -m\n\n{invented}"
     yield _listing("the same, below the command that a shell shows", below, _table(invented))
+    yield again(made_up, _listing("another one", _invented(random.Random(seed + 1))))
     bare = _without_affinities(invented)
     yield _listing("the same, without the columns of affinities", bare, _table(invented))
     whole = published.topology("8_a100").splitlines(keepends=True)

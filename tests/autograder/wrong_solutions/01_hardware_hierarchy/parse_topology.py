@@ -16,6 +16,8 @@ FAILS_AS = {
     "raises_without_a_word": ("REFUSED_SILENTLY", "what is wrong"),
     "joins_the_names": ("ENTRY_MISSING", "row"),
     "returns_a_list": ("WRONG_TYPE", "the task"),
+    "adds_to_its_first_table": ("FROM_AN_EARLIER_CALL", "filled again"),
+    "keeps_its_first_table": ("FROM_AN_EARLIER_CALL", "filled again"),
     "returns_numbers_of_nvlinks": ("ENTRY_WRONG", "column"),
 }
 KNOWN = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC")
@@ -43,6 +45,19 @@ def right(text):
     ):
         raise ValueError("not complete")
     return {(one, other): link for one in devices for other, link in zip(devices, rows[one], strict=False)}
+
+
+TABLES = {}
+
+
+def adds_to_its_first_table(text):
+    TABLES.update(right(text))
+    return TABLES
+
+
+def keeps_its_first_table(text, kept=[]):  # noqa: B006
+    kept.append(right(text))
+    return kept[0]
 
 
 def reads_gpus_only(text):

@@ -13,6 +13,8 @@ FAILS_AS = {
     "stops_at_the_first_fault": ("ANOTHER_NUMBER_OF_VERDICTS", "one verdict for each line"),
     "compares_the_report_with_the_link": ("LONG_ENOUGH_ACCUSED", "correct busbw"),
     "compares_algbw_with_the_link": ("LONG_ENOUGH_ACCUSED", "correct busbw"),
+    "adds_to_its_first_verdicts": ("FROM_AN_EARLIER_CALL", "filled again"),
+    "remembers_lines_by_their_number": ("FROM_AN_EARLIER_CALL", "filled again"),
     "returns_one_word": ("WRONG_TYPE", "what the function returns"),
 }
 
@@ -42,6 +44,18 @@ def audited(log, link, change=lambda found: found, tolerance=0.01):
 
 def without(name):
     return lambda found: {key: value for key, value in found.items() if key != name}
+
+
+def adds_to_its_first_verdicts(log, link, verdicts=[]):  # noqa: B006
+    verdicts += audited(log, link)
+    return verdicts
+
+
+KNOWN = {}
+
+
+def remembers_lines_by_their_number(log, link):
+    return [KNOWN.setdefault(number, verdict) for number, verdict in enumerate(audited(log, link))]
 
 
 def believes_every_time(log, link):
