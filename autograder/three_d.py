@@ -15,7 +15,7 @@ from torch import nn
 from fourranks.learner.model import Config, transformer
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # so that a mesh can be a key of a dict, and have more attributes, too
 class Mesh:
     """This rank's place among data x pipeline x tensor ranks, and its group along each axis.
 

@@ -44,6 +44,26 @@ def test_another_way_of_being_right_passes(operation, name, limits):
     getattr(check, operation)(shelf.wrong_solutions(TOPIC, operation)[name], **limits)
 
 
+KEEPS_ITS_STATE = {
+    "in attributes of the mesh": """
+def train_step(model_config, mesh, batch):
+    mesh.steps = getattr(mesh, "steps", 0) + 1
+    return Trainer(model_config, mesh, batch)
+""",
+    "in a dict with the mesh as its key": """
+def train_step(model_config, mesh, batch, steps={}):
+    steps[mesh] = steps.get(mesh, 0) + 1
+    return Trainer(model_config, mesh, batch)
+""",
+}
+
+
+@pytest.mark.parametrize("source", KEEPS_ITS_STATE.values(), ids=KEEPS_ITS_STATE)
+def test_a_step_may_keep_its_state_wherever_it_likes(source):
+    train_step = shelf.names("\n".join([*shelf.sources(TOPIC, ["train_step"]), source]), "cell")["train_step"]
+    check.train_step(train_step, meshes=((1, 2, 2),), steps=2)
+
+
 def test_a_skipped_block_ends_in_a_deadlock_that_names_the_ranks_that_wait():
     skips = shelf.wrong_solutions(TOPIC, "ring_attention")["SkipsWhatIsMasked"]
     text = str(failure_of("ring_attention", skips, world_sizes=(3,)))
