@@ -69,6 +69,7 @@ def best_plan(code: Code, cases: int = 6, seed: int = 0) -> Cases:
         model, cluster = _drawn(draw)
         yield _search_trial(model, cluster)
         yield _search_trial(model, _scarce(model, cluster, draw))
+    yield _search_trial(*_across_nodes(draw))
     _, cluster = _drawn(draw)
     cluster = dataclasses.replace(cluster, num_gpus=1024, gpus_per_node=8, memory=80e9)
     yield _search_trial(GPT3, cluster)
@@ -106,6 +107,17 @@ def _scarce(model: Model, cluster: Cluster, draw: random.Random) -> Cluster:
     costs = [Costs(model, cluster, plan).estimate() for plan in reference.all_plans(model, cluster)]
     memories = sorted(cost.memory for cost in costs)
     return dataclasses.replace(cluster, memory=1.001 * memories[len(memories) // draw.randrange(4, 20)])
+
+
+def _across_nodes(draw: random.Random) -> tuple[Model, Cluster]:
+    """Draw a model that fits only if a tensor group spans several nodes: with the least memory of all."""
+    while True:
+        model, cluster = _drawn(draw)
+        _, least = reference.best(model, cluster)
+        cluster = dataclasses.replace(cluster, memory=1.001 * least)
+        plan, _ = reference.best(model, cluster)
+        if plan is not None and plan.tensor > cluster.gpus_per_node:
+            return model, cluster
 
 
 def _impossible(spoil: str, draw: random.Random) -> tuple[Model, Cluster, Plan]:

@@ -8,6 +8,7 @@ FAILS_AS = {
     "always_recomputes": ("SLOWER_PLAN", "with and without recompute"),
     "without_pipelines": ("PLAN_REFUSED or SLOWER_PLAN", ""),
     "one_sequence_a_microbatch": ("PLAN_REFUSED or SLOWER_PLAN", ""),
+    "keeps_tensor_groups_in_a_node": ("PLAN_REFUSED", "may span nodes"),
     "least_memory": ("SLOWER_PLAN", "Compare `seconds`"),
     "computing_alone": ("SLOWER_PLAN", "the sum of all parts"),
     "trusts_a_wrong_estimate": ("SLOWER_PLAN", "does estimate_step pass its own check"),
@@ -61,6 +62,11 @@ def one_sequence_a_microbatch(model, cluster):
     plans = all_plans(model, cluster)
     smallest = (plan for plan in plans if plan.data * plan.num_microbatches == model.batch)
     return fastest(model, cluster, smallest)
+
+
+def keeps_tensor_groups_in_a_node(model, cluster):
+    plans = all_plans(model, cluster)
+    return fastest(model, cluster, (plan for plan in plans if plan.tensor <= cluster.gpus_per_node))
 
 
 def least_memory(model, cluster):
