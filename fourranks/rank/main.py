@@ -257,7 +257,8 @@ class Rank:
         """Run the reader's code as one cell: output counted from zero, calls kept if a trace is on."""
         is_program = isinstance(request, Launch)
         self._recorder.begin_cell(request.trace is not None, self._variable(request.trace))
-        self._shell.begin_cell(sys.maxsize if is_program else TEXT_LIMIT)
+        self._shell.begin_cell()
+        self._shell.output.begin_cell(sys.maxsize if is_program else TEXT_LIMIT)
         self._script.begin_cell()
         self._bars.begin_cell()
         profiler = Profiler() if request.trace is not None and request.trace.profile else None
@@ -277,8 +278,8 @@ class Rank:
         if request.trace is not None:
             done.record = self._record(start, profiler)
         done.left_group = not self._group.exists
-        self._shell.flush_output()
-        done.dropped = self._shell.dropped
+        self._shell.output.flush()
+        done.dropped = self._shell.output.dropped
         done.bars = self._bars.end_cell()
         return done
 

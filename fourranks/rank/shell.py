@@ -1,14 +1,8 @@
-"""The IPython shell inside a rank: runs cells as a notebook would and reports what they show.
-
-Everything that is shown leaves through one function, `emit`, as messages. Text that C code or a child process
-writes to file descriptors 1 and 2 does not pass here; the notebook reads those pipes itself.
-"""
+"""The IPython shell inside a rank: runs cells as a notebook would. `output` has what they show."""
 
 from __future__ import annotations
 
 import functools
-import io
-import json
 import re
 import sys
 import warnings
@@ -20,8 +14,6 @@ from typing import Any
 from IPython.core import page
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.completer import ProvisionalCompleterWarning, rectify_completions
-from IPython.core.displayhook import DisplayHook
-from IPython.core.displaypub import DisplayPublisher
 from IPython.core.inputtransformer2 import (
     EscapedCommand,
     HelpEnd,
@@ -30,27 +22,25 @@ from IPython.core.inputtransformer2 import (
     TransformerManager,
 )
 from IPython.core.interactiveshell import InteractiveShell
-from traitlets import Any as AnyTrait
 from traitlets import Instance, Type
 from traitlets.config import Config
 
-from ..protocol.messages import TEXT_LIMIT, Clear, Display, FromRank, Stream
+from ..protocol.messages import FromRank
 from ..protocol.places import cell_name
 from ..protocol.remote_error import ErrorWithData, RemoteError
+from .output import Emit, LastValue, Output, Publisher
 from .prompts import refuse_magic
 from .telling import (
     above_ipython,
     by_python,
     in_pythons_words,
     message_of,
-    sendable,
     told,
     where_left,
     without_own_frames,
 )
 
 _LEAVING = ("exit", "quit")  # a script's end its cell; IPython's end a terminal
-_WIDGET = "application/vnd.jupyter.widget-view+json"
 _TOKEN_TRANSFORMERS = [MagicAssign, SystemAssign, EscapedCommand, HelpEnd]
 _MAY_BE_IPYTHONS = re.compile(r"\s*([,;/%!?]|[^#\s].*[%!?])", re.DOTALL)  # of a line that is no comment
 _NO_RANKS = re.compile(r"`%+ranks` not found")  # IPython's text; behind a first line it reads %%%ranks
@@ -58,92 +48,7 @@ _NOTEBOOKS = (
     "%ranks and %%ranks belong to the notebook, and this code runs on a rank: %%ranks must be "
     "a cell's first line, and %ranks needs a cell of its own."
 )
-Emit = Callable[[FromRank], None]
 Shield = Callable[[], AbstractContextManager[None]]  # no KeyboardInterrupt is raised inside it
-
-
-class _Writer(io.RawIOBase):
-    """The bytes of `sys.stdout` or `sys.stderr`, sent as text until the cell's limit is reached."""
-
-    def __init__(self, name: str, descriptor: int, emit: Emit) -> None:
-        self.stream_name, self._descriptor, self._emit = name, descriptor, emit
-        self.begin_cell()
-
-    def begin_cell(self, limit: int = TEXT_LIMIT) -> None:
-        self._left = limit
-        self.dropped = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._descriptor  # what a child process inherits
-
-    def write(self, data: Any) -> int:
-        shown = bytes(data[: self._left])
-        self._left -= len(shown)
-        self.dropped += len(data) - len(shown)
-        if shown:
-            self._emit(Stream(self.stream_name, shown.decode("utf-8", "replace")))
-        return len(data)
-
-
-class _Output(io.TextIOWrapper):
-    """A text stream that sends every complete line at once, so that a crash cannot swallow it."""
-
-    def __init__(self, writer: _Writer) -> None:
-        super().__init__(io.BufferedWriter(writer), encoding="utf-8", errors="replace", line_buffering=True)
-        self.writer = writer
-
-    def close(self) -> None:
-        """Stay open, also where the reader's code closes it: later cells print, too."""
-        self.flush()
-
-
-class _Publisher(DisplayPublisher):
-    shell: RankShell
-    emit = AnyTrait()
-
-    def publish(
-        self,
-        data: dict[str, Any],
-        metadata: dict[str, Any] | None = None,
-        source: object = None,
-        *,
-        transient: dict[str, Any] | None = None,
-        update: bool = False,
-        **_: Any,
-    ) -> None:
-        self.shell.flush_output()
-        display_id = (transient or {}).get("display_id")
-        name = None if display_id is None else str(display_id)
-        self.emit(Display(_shown(data), _plain(dict(metadata or {})), name, update))
-
-    def clear_output(self, wait: bool = False) -> None:
-        self.shell.flush_output()
-        self.emit(Clear(wait))
-
-
-class _Hook(DisplayHook):
-    """Shows the value of a cell's last expression."""
-
-    shell: RankShell
-    emit = AnyTrait()
-
-    def quiet(self) -> bool:
-        """Return whether a semicolon ends the cell; IPython asks its history, which is not kept here."""
-        source = self.shell.transform_cell(self.shell.source)
-        return bool(self.semicolon_at_end_of_expression(source))  # type: ignore[no-untyped-call]
-
-    def write_output_prompt(self) -> None:
-        pass
-
-    def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
-        self.shell.flush_output()
-        self.emit(Display(_shown(format_dict), _plain(dict(md_dict or {}))))
-
-    def finish_displayhook(self) -> None:
-        pass
 
 
 class _Compiler(CachingCompiler):
@@ -165,20 +70,22 @@ class _Transformers(TransformerManager):
 
 
 class RankShell(InteractiveShell):
-    """One IPython shell that shows through `emit` and keeps the error of a cell instead of printing it.
+    """One IPython shell that keeps the error of a cell instead of printing it.
 
     Attributes:
-        source: the running cell.
+        output: what the process shows.
         given_up: whether the notebook has stopped it, so that its traceback will not be read.
         own_names: the names that every rank has.
     """
 
-    source = ""
+    output: Output
+    displayhook: LastValue
+    display_pub: Publisher
     own_names: Mapping[str, Any] = {}
 
     compiler_class = Type(_Compiler)
-    displayhook_class = Type(_Hook)
-    display_pub_class = Type(_Publisher)
+    displayhook_class = Type(LastValue)
+    display_pub_class = Type(Publisher)
     input_transformer_manager = Instance(_Transformers, ())
     is_on_rank = True  # the extension asks
 
@@ -209,10 +116,7 @@ class RankShell(InteractiveShell):
                 send(message)
 
         self._shield = shield
-        assert isinstance(self.displayhook, _Hook) and isinstance(self.display_pub, _Publisher)
-        self.displayhook.emit = self.display_pub.emit = emit
-        self._stdout = sys.stdout = _Output(_Writer("stdout", 1, emit))
-        self._stderr = sys.stderr = _Output(_Writer("stderr", 2, emit))
+        self.output = self.displayhook.output = self.display_pub.output = Output(emit)
 
     def give(self, names: Mapping[str, Any]) -> None:
         """Have these names from now on, also after %reset; %who lists the reader's own."""
@@ -248,35 +152,20 @@ class RankShell(InteractiveShell):
     def enable_gui(self, gui: object = None) -> None:
         """Do nothing: no event loop runs in a rank, and figures are drawn inline."""
 
-    def flush_output(self) -> None:
-        self._stdout.flush()
-        self._stderr.flush()
-
-    def begin_cell(self, limit: int = TEXT_LIMIT) -> None:
-        """Begin a cell, which may print so many characters."""
+    def begin_cell(self) -> None:
+        """Forget what the last cell did."""
         self._error, self.given_up, self.telling = None, False, False
-        self._stdout.writer.begin_cell(limit)
-        self._stderr.writer.begin_cell(limit)
-        if not _is_open(sys.stdout):  # an earlier cell may have put a file there, and closed it
-            sys.stdout = self._stdout
-        if not _is_open(sys.stderr):
-            sys.stderr = self._stderr
 
     def withdraw(self) -> None:
         """Have libraries find no IPython: a program runs now, as under plain Python."""
         for kind in (type(self), InteractiveShell):
             kind._instance = None
 
-    @property
-    def dropped(self) -> int:
-        """Characters of the current cell that were beyond the limit."""
-        return self._stdout.writer.dropped + self._stderr.writer.dropped
-
     def run(self, source: str, execution_count: int | None) -> RemoteError | None:
         """Run a cell; returns its error, if any."""
         if execution_count is not None:
             self.execution_count = execution_count
-        self.source = source
+        self.displayhook.source = source
         result = self.run_cell(source, store_history=False)
         error = result.error_in_exec if result.error_before_exec is None else result.error_before_exec
         if self._error is None and error is not None and not isinstance(error, SystemExit):
@@ -374,31 +263,6 @@ class RankShell(InteractiveShell):
     def show_usage_error(self, exc: BaseException) -> None:
         text = _NOTEBOOKS if _NO_RANKS.search(str(exc)) else exc
         self._error = told(type(exc), exc, [f"UsageError: {text}"])
-
-
-def _is_open(stream: Any) -> bool:
-    return stream is not None and not getattr(stream, "closed", False)
-
-
-def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a notebook can show of a value: nothing connects it with a widget's model on a rank."""
-    return {kind: _content(kind, value) for kind, value in data.items() if kind != _WIDGET}
-
-
-def _content(kind: str, value: Any) -> Any:
-    """Return what is shown of a value under a MIME type: text, the bytes of an image, or JSON."""
-    if isinstance(value, str):
-        return sendable(value)
-    if kind.endswith("json"):
-        return _plain(value)
-    if isinstance(value, bytes) and not kind.startswith("text/"):
-        return value
-    return sendable(repr(value))
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it; of a class that only ranks know, or JSON does not, its text."""
-    return json.loads(json.dumps(value, skipkeys=True, default=repr))
 
 
 @functools.cache
