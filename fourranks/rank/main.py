@@ -89,7 +89,7 @@ class Rank:
         self._group = group
         self._interrupts = Interrupts()
         self._shell = shell()
-        self._shell.show_through(channel.send, self._interrupts.shield)
+        self._shell.enter_rank(channel.send, self._interrupts.shield, lambda: self._recorder.cell_is_stopped)
         self._shell.give(self._names())
         self._bars = collect()
         self._script = Script(settings, group)
@@ -141,10 +141,10 @@ class Rank:
             case Probe(number, detailed):
                 self._channel.send(self._state(number, detailed))
             case Interrupt():
-                self._shell.given_up = self._recorder.given_up = True
+                self._recorder.cell_is_stopped = True
                 self._interrupts.request()
             case Rescue(everything):
-                self._shell.given_up = self._recorder.given_up = True
+                self._recorder.cell_is_stopped = True
                 self._group.cut(everything)
             case Leave():
                 if self._has_run_program:
@@ -191,7 +191,7 @@ class Rank:
 
     def _thread_raised(self, end: threading.ExceptHookArgs) -> None:
         """Note that a thread has raised; what it raises because the notebook frees the rank is no news."""
-        if self._shell.given_up:
+        if self._recorder.cell_is_stopped:
             return
         if end.exc_type is not SystemExit:  # which ends a thread without an error
             self._recorder.raised.append(end.exc_type.__name__)

@@ -46,7 +46,7 @@ class Recorder:
         calls: the calls of the running cell, None while no trace is on.
         variable: what the calls of the running cell look at, if anything.
         dropped: calls of the running cell whose handle was thrown away before they were complete.
-        given_up: whether the notebook has stopped the cell: then handles go with the functions that had them.
+        cell_is_stopped: whether the notebook has: then handles go with the functions that had them.
         reinterpreted: messages of the running cell whose other side gave another dtype, and which.
         failed: calls of the running cell that ended with an error and closed their group's connections.
         raised: names of the exceptions that ended threads of the running cell.
@@ -60,7 +60,7 @@ class Recorder:
         self.calls: list[Call] | None = None
         self.variable: Variable | None = None
         self.dropped: list[Call] = []
-        self.given_up = False
+        self.cell_is_stopped = False
         self.reinterpreted: list[tuple[Call, str]] = []
         self.failed: list[Call] = []
         self.raised: list[str] = []
@@ -166,7 +166,7 @@ class Recorder:
         An interrupt reaches the main thread alone, and not where that waits for this one in C code, as for a
         callback in DDP's backward pass.
         """
-        return self._is_of_before(call) or (self.given_up and threading.get_ident() != self._main)
+        return self._is_of_before(call) or (self.cell_is_stopped and threading.get_ident() != self._main)
 
     def work_alone(self) -> None:
         """Hold no call against those of other ranks, or report it as one that waits for them."""
@@ -266,7 +266,7 @@ class Recorder:
 
     def drop(self, call: Call, is_completed: bool) -> None:
         """Note that the call's handle is thrown away, so that nothing will wait for it."""
-        if self._open.remove(call) and not is_completed and not self.given_up:
+        if self._open.remove(call) and not is_completed and not self.cell_is_stopped:
             self.dropped.append(call)
 
     def match(self, call: Call, source: int) -> None:
@@ -339,7 +339,7 @@ class Recorder:
         self.calls = [] if trace else None
         self.variable = variable
         self.dropped, self.reinterpreted, self.failed = [], [], []
-        self.raised, self.given_up = [], False
+        self.raised, self.cell_is_stopped = [], False
         self._passes.clear()
         self._waits.pop(self._main, None)  # an interrupt may have come between a wait's end and its note
         self._main_waits_since = None

@@ -74,11 +74,12 @@ class RankShell(InteractiveShell):
 
     Attributes:
         output: what the process shows.
-        given_up: whether the notebook has stopped it, so that its traceback will not be read.
+        is_stopped: tells whether the notebook has stopped the running cell, so that it reads no traceback.
         own_names: the names that every rank has.
     """
 
     output: Output
+    is_stopped: Callable[[], bool]
     displayhook: LastValue
     display_pub: Publisher
     own_names: Mapping[str, Any] = {}
@@ -99,7 +100,6 @@ class RankShell(InteractiveShell):
         for kind in (type(self), InteractiveShell):  # get_ipython() and %matplotlib look there
             kind._instance = self  # type: ignore[assignment]  # IPython initializes it with None
         self._error: RemoteError | None = None
-        self.given_up = False
         self.telling = False  # of the cell's error, which takes a second or more on a busy machine
         for name in _LEAVING:
             del self.builtin_trap.auto_builtins[name]
@@ -108,14 +108,14 @@ class RankShell(InteractiveShell):
         self.set_hook("show_in_pager", page.as_hook(page.display_page), 90)  # `x?` only shows
         warnings.simplefilter("ignore", ProvisionalCompleterWarning)
 
-    def show_through(self, send: Emit, shield: Shield) -> None:
+    def enter_rank(self, send: Emit, shield: Shield, is_stopped: Callable[[], bool]) -> None:
         """Have all that this process shows, from now on, leave through `send`."""
 
         def emit(message: FromRank) -> None:
             with shield():
                 send(message)
 
-        self._shield = shield
+        self._shield, self.is_stopped = shield, is_stopped
         self.output = self.displayhook.output = self.display_pub.output = Output(emit)
 
     def give(self, names: Mapping[str, Any]) -> None:
@@ -154,7 +154,7 @@ class RankShell(InteractiveShell):
 
     def begin_cell(self) -> None:
         """Forget what the last cell did."""
-        self._error, self.given_up, self.telling = None, False, False
+        self._error, self.telling = None, False
 
     def withdraw(self) -> None:
         """Have libraries find no IPython: a program runs now, as under plain Python."""
@@ -214,7 +214,7 @@ class RankShell(InteractiveShell):
     def _keep(self, error: BaseException, begin: TracebackType | None) -> RemoteError:
         message = message_of(error)
         # The first traceback of a process takes half a second.
-        lines = [] if self.given_up else self._lines(error, begin, message)
+        lines = [] if self.is_stopped() else self._lines(error, begin, message)
         self._error = told(type(error), error, lines, message)
         return self._error
 
@@ -238,7 +238,7 @@ class RankShell(InteractiveShell):
         with self._shield():  # an interrupt here would replace the error by itself
             if isinstance(error, SystemExit):
                 self._note_exit(error)
-            elif self.given_up:
+            elif self.is_stopped():
                 self._error = told(type(error), error, [], message)
             elif error is not None and (
                 lines := in_pythons_words(error, above_ipython(error.__traceback__), message)
