@@ -217,7 +217,8 @@ def restored(submitted: NotebookNode, release: NotebookNode) -> tuple[NotebookNo
         _answered(named[name], cell) if name else _further(cell, number)
         for number, (name, cell) in enumerate(_once(came, named), 1)
     ]
-    leading = [*itertools.takewhile(lambda name: named[name].metadata.nbgrader.locked, named)]
+    ours = {name for name, cell in named.items() if cell.metadata.nbgrader.locked and not is_test(cell)}
+    leading = [*itertools.takewhile(ours.__contains__, named)]
     before = None
     for name, cell in named.items():
         first = _place_after(before, cells)

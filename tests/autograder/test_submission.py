@@ -171,6 +171,13 @@ def test_the_imports_run_before_cells_of_ones_own():
     assert names(notebook)[:2] == ["setup", None]
 
 
+def test_a_test_stays_behind_cells_that_are_in_no_release():
+    release = new_notebook(cells=[named("f_check", TEST, grade=True, locked=True, points=5)])
+    submitted = new_notebook(cells=[new_code_cell("def f(): pass"), *release.cells])
+    notebook, _ = restored(submitted, release)
+    assert names(notebook) == [None, "f_check"]
+
+
 def test_what_a_student_puts_between_an_answer_and_its_test_is_run_between_them():
     submitted = handed_in(f="def f(): return helper()")
     submitted.cells.insert(3, new_code_cell("def helper(): pass"))
