@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import itertools
 import os
 import resource
@@ -112,7 +113,7 @@ class Workers:
         self._memory_kills = MemoryKills()
         self._started: list[Worker] = []
         self.all: list[Worker] = []
-        self._board = board.create(capacity)
+        self._board = _board(capacity)
         try:
             self.resize(placement)
         except BaseException:
@@ -335,6 +336,24 @@ class Workers:
     def _forget(self, file: Any) -> None:
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(file)
+
+
+def _board(capacity: int) -> int:
+    """Make the memory in which ranks see each other's progress; returns its descriptor.
+
+    Raises:
+        StartError: this process may make no file so large.
+    """
+    try:
+        return board.create(capacity)
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        raise StartError(
+            f"The ranks cannot be started ({error.strerror}): a file that a process writes may have "
+            f"{most:,} bytes. Raise that before the notebook is started: `ulimit -f unlimited`."
+        ) from None
 
 
 def _streams(rank: int) -> tuple[tuple[socket.socket, socket.socket], tuple[int, int], tuple[int, int]]:

@@ -82,6 +82,13 @@ def test_fewer_open_files_than_ranks_need_are_said_to_be_the_reason():
     assert "StartError: Rank" in done.stderr and "a process may have 40 files open" in done.stderr
 
 
+def test_files_that_may_not_be_as_large_as_ranks_need_are_said_to_be_the_reason():
+    small = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
+    done = notebook(f"{small}\n{STARTS}")
+    assert "StartError: The ranks cannot be started" in done.stderr
+    assert "a file that a process writes may have 1,000 bytes" in done.stderr and "`ulimit -f" in done.stderr
+
+
 def test_ranks_that_may_have_too_few_files_open_to_connect_name_the_command_that_finds_it_out():
     few_on_the_ranks = """
 import resource
