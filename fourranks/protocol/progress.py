@@ -25,9 +25,7 @@ class Handled(NamedTuple):
 class Progress:
     """How far one rank has come in its communication: what `watch` compares between ranks."""
 
-    waits: list[Call] = field(
-        default_factory=list
-    )  # calls that its threads wait for, the main thread's first
+    waits: list[Call] = field(default_factory=list)  # that its threads wait for, the main thread's first
     at_work: bool = False  # a thread that may still communicate goes on
     collectives: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)  # by (group, its ranks)
     sends: Messages = field(default_factory=dict)

@@ -50,7 +50,7 @@ def interruptible(make: Callable[..., None], recorder: Recorder) -> Callable[...
 
     @functools.wraps(make)
     def make_group(group: dist.ProcessGroupGloo, store: Store, *args: Any, **kwargs: Any) -> None:
-        if recorder.waits():  # torch makes it, for a group that is noted already
+        if recorder.blocked.has_this_thread():  # torch makes it, for a group that is noted already
             _in_a_thread(functools.partial(make, group, store, *args, **kwargs))
         else:  # made by hand: its waits for keys are noted one by one
             _kept[group] = _PythonStore(store)

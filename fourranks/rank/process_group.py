@@ -24,9 +24,10 @@ from torch.distributed import distributed_c10d
 from ..protocol.calls import Call
 from ..protocol.places import place
 from . import connection_owner, cuda, rescue, waits
+from .blocked import Wait
 from .describe import call_on, describe, tensors_in
 from .methods import METHODS, Method, read
-from .recorder import Recorder, Wait, from_connection
+from .recorder import Recorder, from_connection
 from .refusals import ends_process, is_refused, refuse_without_rows
 from .uncompiled import leave_uncompiled
 from .work import RecordedWork, is_limit
@@ -173,11 +174,11 @@ class RecordingProcessGroup(dist.ProcessGroup):
         *others, call = calls
         call.batch = tuple(others)
         is_limited = self.limit() is not None
-        outer = self.recorder.stand_in(None if is_limited else call)
+        outer = self.recorder.blocked.enter(None if is_limited else call)
         try:
             inner = self._end_batch(device)  # NCCL connects ranks here, too
         finally:
-            self.recorder.go_on(outer)
+            self.recorder.blocked.leave(outer)
         if self._mark is not None and self.recorder.calls is not None:
             seconds = functools.cache(_gpu_time(self._mark, inner))
             for each in calls:
@@ -239,11 +240,11 @@ class RecordingProcessGroup(dist.ProcessGroup):
         is_marked = self._coalesced is None and (traced or call.is_point_to_point)
         mark = self._mark_gpu() if is_marked else None
         # NCCL connects more of a group's ranks when a call needs it, and waits for them. Gloo waits for none.
-        outer = recorder.stand_in(call if recorder.launches and not limited else None)
+        outer = recorder.blocked.enter(call if recorder.launches and not limited else None)
         try:
             inner = self._start(call, start)
         finally:
-            recorder.go_on(outer)
+            recorder.blocked.leave(outer)
         if self._coalesced is not None:
             self._coalesced.append(call)
             return inner

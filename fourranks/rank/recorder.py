@@ -13,13 +13,14 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, MutableSequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..protocol.board import Board
 from ..protocol.calls import MAX_CALLS, Call
 from ..protocol.progress import Progress
 from .agreement import Agreement
 from .backward import Awaited, BackwardWait
+from .blocked import BlockedThreads, Wait
 from .threads import main_thread, standing
 from .under_way import CallsUnderWay
 from .variable import Variable
@@ -28,10 +29,6 @@ RECENT = 64  # calls that a report about a running cell carries: enough to compa
 GROUPS = 256  # calls of new_group that it carries: who left one out gets stuck in a later one, cells after
 FINISH_TICK = 0.001  # seconds between looks at a call that was launched and is not complete
 LONGEST_ERROR = 300  # characters of a backend's error that a report carries
-
-# What a thread stands still for: a call, several of a future, or something that ends at the reader's limit.
-Wait: TypeAlias = Call | Awaited | None
-_NO_WAIT: Awaited = []  # of a thread that goes on
 
 
 def from_connection(error: Exception) -> bool:
@@ -50,6 +47,7 @@ class Recorder:
         reinterpreted: messages of the running cell whose other side gave another dtype, and which.
         failed: calls of the running cell that ended with an error and closed their group's connections.
         raised: names of the exceptions that ended threads of the running cell.
+        blocked: the threads that stand still in a call.
         times_launched: whether a trace has the times of launched calls on the GPU. Until a call is complete
             its handle is kept for that, and with it the call's tensors.
         launches: whether the backend only launches operations, so that wait() returns before they are
@@ -69,8 +67,7 @@ class Recorder:
         self._agreement = Agreement(rank, board)
         self._lock = threading.Lock()  # two threads may issue calls at the same time
         self._main = main_thread()
-        self._waits: dict[int, Wait] = {}
-        self._main_waits_since: float | None = None
+        self.blocked = BlockedThreads()
         self.backward_wait = BackwardWait(self._end_backward_wait)
         self.reset()
 
@@ -78,7 +75,8 @@ class Recorder:
         """Forget the past: the process groups were formed again and all ranks count from 0."""
         with self._lock:  # a thread that was left behind may be in the middle of a call
             self._formed = time.perf_counter()
-            self._issued, self._nbytes, self._waited = 0, 0, 0.0
+            self._issued, self._nbytes = 0, 0
+            self.blocked.forget_seconds()
             self._collectives: defaultdict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
             self._sends: defaultdict[tuple[str, int | None, int], int] = defaultdict(int)
             self._recvs: defaultdict[tuple[str, int | None, int], int] = defaultdict(int)
@@ -206,7 +204,7 @@ class Recorder:
             self.reinterpreted.append((call, dtype))
         if not self._agreement.fits(comparisons) and (self.launches or not is_refused()):
             self.accept(call)
-            outer = self.stand_in(call if limit is None else None)
+            outer = self.blocked.enter(call if limit is None else None)
             ends = math.inf if limit is None else call.start + limit
             try:
                 fits = self._agreement.wait(
@@ -216,7 +214,7 @@ class Recorder:
                 self._undo(call)
                 raise
             finally:
-                self.go_on(outer)
+                self.blocked.leave(outer)
             if self._is_of_before(call):
                 raise RuntimeError(f"the process group of this {call.op} was formed again meanwhile")
             if not fits and self._is_given_up(call):
@@ -230,29 +228,6 @@ class Recorder:
                 raise error
             for calls in (self._groups, self._recent):  # until the backend has taken it, too
                 _take_out(calls, call)
-
-    def stand_in(self, call: Wait) -> Wait:
-        """Note that this thread stands still in a call not waited for yet; `go_on` takes the answer."""
-        thread = threading.get_ident()
-        outer, self._waits[thread] = self._waits.get(thread, _NO_WAIT), call
-        if thread == self._main and outer is _NO_WAIT:
-            self._main_waits_since = time.perf_counter()
-        return outer
-
-    def go_on(self, outer: Wait) -> None:
-        """Note that this thread goes on with what it did before `stand_in`."""
-        thread = threading.get_ident()
-        if outer is not _NO_WAIT:
-            self._waits[thread] = outer
-            return
-        self._waits.pop(thread, None)
-        if thread == self._main and self._main_waits_since is not None:
-            self._waited += time.perf_counter() - self._main_waits_since
-            self._main_waits_since = None
-
-    def waits(self) -> bool:
-        """Return whether this thread is noted as one that waits."""
-        return threading.get_ident() in self._waits
 
     def leave_open(
         self, call: Call, is_completed: Callable[[], bool], is_reached: Callable[[], bool] | None = None
@@ -280,12 +255,12 @@ class Recorder:
 
     def begin_wait(self, call: Wait) -> tuple[Wait, float]:
         """Mark this thread as standing still until `call` completes; `end_wait` takes the answer."""
-        return self.stand_in(call), time.perf_counter()
+        return self.blocked.enter(call), time.perf_counter()
 
     def end_wait(self, call: Call, begun: tuple[Wait, float]) -> None:
         """Note that the thread goes on."""
         outer, began = begun
-        self.go_on(outer)
+        self.blocked.leave(outer)
         now = time.perf_counter()
         call.waited += now - began
         for each in (*call.batch, call):
@@ -307,7 +282,7 @@ class Recorder:
             done: whether the future is, and so all calls; Gloo's works say so only a moment later.
         """
         outer, began = begun
-        self.go_on(outer)
+        self.blocked.leave(outer)
         self._note_waits([call for call, is_completed in awaited if done or is_completed()], began)
 
     def note_ends(self, awaited: Awaited) -> None:
@@ -319,7 +294,8 @@ class Recorder:
 
     def _end_backward_wait(self, awaited: Awaited, begun: float) -> None:
         """Note that the main thread stood still for these calls in C++ code."""
-        self._waited += self._note_waits([call for call, is_completed in awaited if is_completed()], begun)
+        completed = [call for call, is_completed in awaited if is_completed()]
+        self.blocked.add_seconds(self._note_waits(completed, begun))
 
     def _note_waits(self, completed: list[Call], begun: float) -> float:
         """Note that a thread stood still for these calls, one after the other; returns for how long."""
@@ -341,8 +317,7 @@ class Recorder:
         self.dropped, self.reinterpreted, self.failed = [], [], []
         self.raised, self.cell_is_stopped = [], False
         self._passes.clear()
-        self._waits.pop(self._main, None)  # an interrupt may have come between a wait's end and its note
-        self._main_waits_since = None
+        self.blocked.free_main()
 
     def under_way(self) -> list[Call]:
         """Return the calls that are not complete and that nothing has waited for, the oldest first."""
@@ -373,35 +348,29 @@ class Recorder:
         """
         if self._works_alone:
             return Progress(at_work=True)
-        waits = {
-            thread: _oldest(wait)
-            for thread, wait in list(self._waits.items())
-            if busy or thread != self._main
-        }
+        waits = self.blocked.waits(busy)
         threads = standing(waits.keys(), busy, asleep)
         under_way = self.under_way()
         # Of a message on Gloo only a thread learns that is in its wait(), and such a thread is in `waits`.
         followed = [call for call in under_way if self.launches or not call.is_point_to_point]
         in_cpp = followed if threads.parked else followed[:1] if threads.in_native_code else []
-        main_first = sorted(waits, key=lambda thread: thread != self._main)
-        since = self._main_waits_since
         launched = under_way[0] if under_way and self.launches else None
         return Progress(
-            [call for thread in main_first if (call := waits[thread]) is not None] + in_cpp,
-            threads.at_work or None in waits.values(),
-            dict(self._collectives),
-            dict(self._sends),
-            dict(self._recvs),
-            [*self._groups, *self._recent],
-            launched,
-            launched is not None and self._open.is_reached(launched),
-            self.launches,
-            list(self._failed),
-            list(self._refused),
-            dict(self._passes),
-            self._nbytes,
-            self._waited + (time.perf_counter() - since if since is not None else 0.0),
-            list(self.raised),
+            waits=[call for call in waits.values() if call is not None] + in_cpp,
+            at_work=threads.at_work or None in waits.values(),
+            collectives=dict(self._collectives),
+            sends=dict(self._sends),
+            recvs=dict(self._recvs),
+            recent=[*self._groups, *self._recent],
+            launched=launched,
+            reached=launched is not None and self._open.is_reached(launched),
+            launches=self.launches,
+            failed=list(self._failed),
+            refused=list(self._refused),
+            passes=dict(self._passes),
+            nbytes=self._nbytes,
+            waited=self.blocked.seconds(),
+            raised=list(self.raised),
         )
 
 
@@ -413,10 +382,3 @@ def _words(error: Exception) -> str:
 def _take_out(calls: MutableSequence[Call], call: Call) -> None:
     with contextlib.suppress(ValueError):  # it is not among them
         calls.remove(call)
-
-
-def _oldest(wait: Wait) -> Call | None:
-    """Return the call that a thread waits for: of a future's calls the first that is not complete."""
-    if not isinstance(wait, list):
-        return wait
-    return next((call for call, is_completed in wait if not is_completed()), None)

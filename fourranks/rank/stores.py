@@ -77,7 +77,7 @@ def _is_of_ranks_alone(store: Store) -> bool:
 @contextlib.contextmanager
 def _noted(recorder: Recorder, method: str, store: Store, limit: timedelta | None = None) -> Iterator[None]:
     """Have it known that this thread waits for a key, which any other rank may set."""
-    if recorder.waits():  # as one that makes a group, for instance
+    if recorder.blocked.has_this_thread():  # as one that makes a group, for instance
         yield
         return
     call = call_on(f"store.{method}", "store", tuple(range(int(os.environ["WORLD_SIZE"]))))
