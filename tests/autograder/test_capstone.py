@@ -54,6 +54,11 @@ def test_work_takes_its_arithmetic_and_a_launch_for_each_microbatch():
     assert CLUSTER.compute_seconds(0, Work(0, 4)) == 0
 
 
+def test_a_work_with_fields_of_other_types_is_told_what_they_are():
+    floats = shelf.wrong_solutions(TOPIC, "strategy")["CountsInFloats"]
+    assert "of a float, an int, a bool" in str(failure_of("strategy", floats))
+
+
 def test_a_microbatch_must_fit_and_recompute_makes_room():
     assert CLUSTER.fits(0, Work(100, 8))
     assert not CLUSTER.fits(0, Work(100, 9))

@@ -192,7 +192,8 @@ def _work(cluster: Cluster, rank: int, begun: Begun) -> Work:
         case Begun("Work", int(rows), int(microbatch), bool(recompute)):
             pass
         case _:
-            got = f"a {begun.type}" if begun.type != "Work" else "fields of other types"
+            fields = (begun.rows, begun.microbatch, begun.recompute)
+            got = f"a {begun.type}" if begun.type != "Work" else f"of {', '.join(map(kind_of, fields))}"
             raise Wrong(Problem(mistakes.NO_WORK, f"rank {rank}: a Work of two integers and a bool", got))
     if not 0 <= rows <= MOST_ROWS or not 1 <= microbatch <= MOST_ROWS:
         expected = f"rank {rank}: 0 to {MOST_ROWS:,} rows, microbatches of 1 to {MOST_ROWS:,}"

@@ -1,6 +1,7 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "ReturnsATuple": ("NO_WORK", "Work(rows, microbatch, recompute)"),
+    "CountsInFloats": ("NO_WORK", "how many sequences"),
     "TakesAHugeMicrobatch": ("OUT_OF_MEMORY", "cluster.fits"),
     "ForgetsToReturn": ("NO_WEIGHTS", "new weights"),
     "DividesByNothing": ("DIVERGED", "divided by zero"),
@@ -19,6 +20,11 @@ FAILS_AS = {
 class ReturnsATuple(Frugal):
     def work(self):
         return 10, 4
+
+
+class CountsInFloats(Frugal):
+    def work(self):
+        return Work(10.0, 4)
 
 
 class TakesAHugeMicrobatch(Frugal):
