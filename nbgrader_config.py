@@ -79,11 +79,11 @@ c.HTMLExporter.filters = {
     "markdown2html": "autograder.grading.markdown.to_html",
     "strip_files_prefix": "autograder.grading.markdown.clean",
 }
-# Nor must HTML in a student's name.
+# Nor must HTML in a name. formgrader has no setting for its lists; only its server needs this.
 c.HTMLExporter.preprocessors = ["autograder.grading.formgrader.EscapeNames"]
-if "nbgrader.server_extensions.formgrader.formgrader" in sys.modules:
-    from autograder.grading.formgrader import escape_addresses
+if formgrader := sys.modules.get("nbgrader.server_extensions.formgrader.formgrader"):
+    from autograder.grading.formgrader import Pages
 
-    escape_addresses()
+    formgrader.Environment = Pages
 # Nobody else on this machine can listen to a kernel.
 c.KernelManager.transport_encryption = "auto"
