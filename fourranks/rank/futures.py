@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -44,19 +43,6 @@ def recorded_wait(wait: Callable[..., Any], recorder: Recorder) -> Callable[...,
         return wait(future)
 
     return recorded
-
-
-def noted_value(value: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `Future.value`, which is there only when the calls are over, so that their end is noted."""
-
-    @functools.wraps(value)
-    def noted(future: torch._C.Future[Any]) -> Any:
-        found = value(future)
-        for call, _ in _awaited.get(future, ()):  # which others may still wait for, as DDP's reducer does
-            call.end = call.end or time.perf_counter()
-        return found
-
-    return noted
 
 
 def _come(future: torch._C.Future[Any]) -> None:

@@ -46,7 +46,6 @@ def record_groups(recorder: Recorder) -> None:
     )
     future = torch._C.Future
     _replace(future, wait=futures.recorded_wait(future.wait, recorder))
-    _replace(future, value=futures.noted_value(future.value))
     _replace(future, then=futures.traced(future.then, lambda future, *_: [future]))
     _replace(torch._C, _collect_all=futures.traced(torch._C._collect_all, lambda futures: futures))
     _replace(threading.Thread, start=frames.noting_its_start(threading.Thread.start))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import time
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
@@ -71,10 +70,7 @@ class RecordedWork(dist.Work):
             raise
 
     def is_completed(self) -> bool:
-        is_completed = self.inner.is_completed()
-        if is_completed:
-            self._call.end = self._call.end or time.perf_counter()
-        return is_completed
+        return self.inner.is_completed()
 
     def is_success(self) -> bool:
         return self.inner.is_success()

@@ -323,21 +323,6 @@ sum(weights).sum().backward()
         assert max(alive) <= 2  # as Gloo's threads may not have let go of the last ones yet
 
 
-def test_a_wait_of_ddp_counts_though_its_communication_hook_has_read_the_future(shared_group):
-    shared_group.execute("""
-import time
-def mean(state, bucket):
-    future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
-    return future.then(lambda future: future.value()[0] / world_size)
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(100, 100))
-model.register_comm_hook(None, mean)
-model(torch.ones(1, 100)).sum().backward()
-""")
-    late = "if rank == 1: time.sleep(1)\n"
-    ranks = traced(shared_group, f"{late}model(torch.ones(1, 100)).sum().backward()").spans()
-    assert [rank.seconds(WAITING) > 0.5 for rank in ranks] == [True, False, True, True]
-
-
 def test_what_a_hook_starts_is_in_flight_until_somebody_waits_for_it(shared_group, tmp_path):
     shared_group.execute(f"import time\nfrom pathlib import Path\nfutures = []\n{HOOK}")
     about_to_wait = f"Path('{tmp_path}/rank 0 is about to wait')"
@@ -347,19 +332,6 @@ def test_what_a_hook_starts_is_in_flight_until_somebody_waits_for_it(shared_grou
     ((bucket,), *_) = recorded.calls
     assert bucket.completed is not None and bucket.waited > 0
     assert recorded.spans()[0].seconds(WAITING) > 0 and recorded.spans()[0].overlap >= 0.1
-
-
-POLLS = {
-    "a handle": "while not work.is_completed(): time.sleep(0.001)",
-    "a future": "future = work.get_future()\nwhile not future.done(): time.sleep(0.001)\nfuture.value()",
-}
-
-
-@pytest.mark.parametrize("poll", POLLS.values(), ids=POLLS)
-def test_a_call_ends_when_the_code_learns_that_it_is_over(shared_group, poll):
-    cell = f"import time\nwork = dist.all_reduce(torch.ones(1), async_op=True)\n{poll}"
-    (all_reduce,) = traced(shared_group, cell).operations
-    assert all(call.end is not None for call in all_reduce.calls.values())
 
 
 def test_a_trace_goes_on_over_several_cells_and_after_a_deadlock(group):
