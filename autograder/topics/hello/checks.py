@@ -23,7 +23,6 @@ from autograder.kit.mistakes import (
     Mistake,
 )
 from autograder.kit.problem import Problem, first
-from autograder.kit.received import not_waited_for
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference_beyond, kind_of, same
 from autograder.topics.hello import mistakes
@@ -51,8 +50,6 @@ class _OfAllRanks(Case):
 
     def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
         by_rank = [(rank, outcome) for rank, outcome in enumerate(outcomes) if outcome is not None]
-        if unwaited := first(not_waited_for(outcome.calls, f"rank {rank}") for rank, outcome in by_rank):
-            return unwaited  # what its call makes is right or wrong by chance
         problem = self._on_any(by_rank)
         if problem and _only_one_rank_gets(by_rank):
             return replace(problem, mistake=mistakes.ON_ONE_RANK_ONLY)
