@@ -50,10 +50,10 @@ def test_a_kernel_that_dies_is_reported(tmp_path):
 
 
 def test_a_process_that_outlives_its_notebook_is_killed_and_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(execute_module, "EXIT_TIMEOUT", 0.2)  # a busy machine's kernel is named, too
+    monkeypatch.setattr(execute_module, "EXIT_TIMEOUT", 0.2)
     # In a session of its own and an orphan, so that neither the kernel's exit nor its process group ends it.
     orphan = "import subprocess\nsubprocess.run('setsid sleep 1001 & echo $! > pid', shell=True)"
-    with pytest.raises(ExecutionError, match=r"it left processes behind: .*\bsleep \(\d+\)"):
+    with pytest.raises(ExecutionError, match=r"it left processes behind: sleep \(\d+\)"):
         execute(notebook(orphan), tmp_path)
     pid = int((tmp_path / "pid").read_text())
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
