@@ -32,8 +32,6 @@ class Pages(Environment):
 class EscapeNames(Preprocessor):
     """Escapes the names at the head of a submission's page."""
 
-    enabled = True
-
     def preprocess(self, nb: NotebookNode, resources: ResourcesDict) -> tuple[NotebookNode, ResourcesDict]:
         resources.update({name: html.escape(resources[name]) for name in _NAMES if resources.get(name)})
         return nb, resources
