@@ -53,18 +53,18 @@ def reads_no_terminal_codes(solution) -> str:
 
 def test_listings_that_are_read_right_earn_their_part(grade, reads_no_terminal_codes):
     cell = grade(CHECK, reads_no_terminal_codes)
-    assert points(cell) == pytest.approx(12 * 20 / 21, abs=0.01)
+    assert points(cell) == pytest.approx(12 * 21 / 22, abs=0.01)
     assert f"worth {points(cell) / 12:.0%} of the points" in str(cell.outputs)
-    assert outputs.failure(cell.outputs).message.startswith("parse_topology: an exception (1 of 21 ")
+    assert outputs.failure(cell.outputs).message.startswith("parse_topology: an exception (1 of 22 ")
 
 
 def test_many_listings_that_raise_lose_their_own_parts_only(grade, solution):
     reads_one_digit = solution.replace(r"NV\d+", r"NV\d", 1)
     with_two_digits = sum("NV1" in published.topology(name) for name in published.TOPOLOGIES)
     cell = grade(CHECK.replace(")", ", seed=1)"), reads_one_digit)
-    failed = int(re.search(r"exception \((\d+) of 21 ", outputs.failure(cell.outputs).message)[1])
+    failed = int(re.search(r"exception \((\d+) of 22 ", outputs.failure(cell.outputs).message)[1])
     assert 2 < with_two_digits <= failed <= with_two_digits + 3  # and the machine that is made up
-    assert points(cell) == pytest.approx(12 * (21 - failed) / 21, abs=0.01)
+    assert points(cell) == pytest.approx(12 * (22 - failed) / 22, abs=0.01)
 
 
 def test_all_checks_of_a_cell_are_run_and_count_the_same(grade, reads_no_terminal_codes):
@@ -80,7 +80,7 @@ def test_refusing_everything_earns_nothing(grade):
 def test_a_parser_that_ends_its_process_loses_the_listing_that_ends_it(grade, solution):
     dying = solution.replace("lines = [", 'if "\\x1b" in text: os._exit(1)\n    lines = [', 1)
     fatal = sum("\x1b" in published.topology(name) for name in published.TOPOLOGIES)
-    assert fatal and points(grade(CHECK, dying)) == pytest.approx(12 * (21 - fatal) / 21, abs=0.01)
+    assert fatal and points(grade(CHECK, dying)) == pytest.approx(12 * (22 - fatal) / 22, abs=0.01)
 
 
 def test_a_check_of_another_question_has_all_points_or_none(grade):
