@@ -29,7 +29,7 @@ class BackwardWait:
     def __init__(self, note: Callable[[Awaited, float], None]) -> None:
         self._note = note
         self._backward_pass = -1
-        self._calls: Awaited = []
+        self._calls: dict[Call, Callable[[], bool]] = {}
 
     def expect(self, call: Call, is_completed: Callable[[], bool]) -> None:
         """Note that the future of this call was taken; does nothing outside of a backward pass."""
@@ -37,15 +37,19 @@ class BackwardWait:
         if backward_pass == -1:
             return
         if backward_pass != self._backward_pass:
-            self._backward_pass, self._calls = backward_pass, []
+            self._backward_pass, self._calls = backward_pass, {}
             _at_the_end(functools.partial(self._begin, self._calls))
-        self._calls.append((call, is_completed))
+        self._calls[call] = is_completed
 
-    def _begin(self, calls: Awaited) -> None:
+    def let_go(self, call: Call) -> None:
+        """Forget a call that code of Python has waited for, as in a hook: futures hold tensors."""
+        self._calls.pop(call, None)
+
+    def _begin(self, calls: dict[Call, Callable[[], bool]]) -> None:
         _at_the_end(functools.partial(self._end, calls, time.perf_counter()))
 
-    def _end(self, calls: Awaited, begun: float) -> None:
-        self._note(calls, begun)
+    def _end(self, calls: dict[Call, Callable[[], bool]], begun: float) -> None:
+        self._note(list(calls.items()), begun)
         calls.clear()  # futures hold tensors
 
 

@@ -269,6 +269,7 @@ class Recorder:
 
     def _close(self, call: Call) -> None:
         """Forget how to ask whether a call is over that has been waited for: its handle holds tensors."""
+        self.backward_wait.let_go(call)
         if not self.launches:
             self._open.remove(call)
 
