@@ -4,8 +4,11 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TypeAlias
 
 from fourranks.command_output import ends_with_its_output
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -17,91 +20,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(arguments: list[str] | None) -> int:
     parser = argparse.ArgumentParser(prog="autograder", description="Build, check and grade the course.")
     commands = parser.add_subparsers(required=True, metavar="command")
-
-    build = commands.add_parser("build", help="make lectures/, exercises/ and solutions/ from source/")
-    build.add_argument("--check", action="store_true", help="change nothing; exit 1 if they are out of date")
-    build.set_defaults(run=_build)
-
-    check = commands.add_parser("check", help="run an exercise's checks and show the score")
-    check.add_argument("exercise", type=Path, help="a folder or notebook, such as exercises/02_collectives")
-    check.set_defaults(run=_check)
-
-    bundle = commands.add_parser("bundle", help="make the zip to hand out: no solutions, no hidden tests")
-    bundle.add_argument("path", type=Path, nargs="?", default=Path(), help="the zip, or a folder for it")
-    bundle.add_argument(
-        "--gradescope",
-        metavar="ASSIGNMENT",
-        default="",
-        help="make the zip with which Gradescope grades this assignment",
-    )
-    bundle.set_defaults(run=_bundle)
-
-    collect = commands.add_parser(
-        "collect", help="copy what was downloaded from Moodle or Canvas to submitted/"
-    )
-    collect.add_argument("assignment", help="such as 02_collectives")
-    collect.add_argument("download", type=Path, help="a zip or a folder")
-    collect.add_argument("--names", metavar="PATTERN", help="regex of its paths, with (?P<student>...)")
-    collect.add_argument(
-        "--worksheet",
-        type=Path,
-        metavar="CSV",
-        help="Moodle's: name students by e-mail address",
-    )
-    collect.set_defaults(run=_collect)
-
-    grade = commands.add_parser("grade", help="grade what a class handed in, into the gradebook")
-    grade.add_argument("assignment", help="such as 02_collectives")
-    grade.add_argument("--jobs", type=_count, metavar="N", help="submissions at a time (default: what fits)")
-    grade.add_argument("--students", type=_names, default=[], metavar="A,B", help="grade only these students")
-    grade.add_argument(
-        "--only", default="", metavar="CHECK", help="run only this check; keep what is recorded of the others"
-    )
-    grade.add_argument(
-        "--force", action="store_true", help="run again even what has not changed since it was recorded"
-    )
-    grade.add_argument(
-        "--secret",
-        "--seed",
-        default="",
-        metavar="SECRET",
-        help="draw all inputs from it, to repeat a run",
-    )
-    grade.add_argument("--on", choices=("ray",), help="run submissions on the nodes of a cluster, not here")
-    grade.add_argument(
-        "--gpus-per-submission",
-        type=_count,
-        default=0,
-        metavar="N",
-        help="GPUs that Ray reserves for each",
-    )
-    tier = grade.add_mutually_exclusive_group()
-    tier.add_argument(
-        "--tier",
-        choices=("namespaces", "landlock"),
-        default="",
-        help="of the sandbox (default: the strongest)",
-    )
-    tier.add_argument(
-        "--no-sandbox",
-        action="store_const",
-        const="none",
-        dest="tier",
-        help="run students' code with all your rights: it can forge grades",
-    )
-    grade.add_argument(
-        "--backend",
-        choices=("gloo", "nccl"),
-        default="gloo",
-        help="nccl: run every check on NCCL, too, on this machine's GPUs; an answer must pass on both",
-    )
-    grade.set_defaults(run=_grade)
-
-    report = commands.add_parser("report", help="write a page about a graded class, and one for each student")
-    report.add_argument("assignment", help="such as 02_collectives")
-    report.add_argument("--anonymous", action="store_true", help="leave names out of the ranking by cost")
-    report.set_defaults(run=_report)
-
+    for add in (_add_build, _add_check, _add_bundle, _add_collect, _add_grade, _add_report):
+        add(commands)
     options = parser.parse_args(arguments)
     if os.path.expanduser("~") == "~":  # which Jupyter needs when it is imported
         print("autograder needs a home folder: set the environment variable HOME to one.", file=sys.stderr)
@@ -120,6 +40,12 @@ def _run(arguments: list[str] | None) -> int:
         return 130
 
 
+def _add_build(commands: Commands) -> None:
+    parser = commands.add_parser("build", help="make lectures/, exercises/ and solutions/ from source/")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if they are out of date")
+    parser.set_defaults(run=_build)
+
+
 def _build(options: argparse.Namespace) -> int:
     from autograder.notebooks.build import build, check
     from autograder.notebooks.source import SourceError
@@ -135,6 +61,12 @@ def _build(options: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
+def _add_check(commands: Commands) -> None:
+    parser = commands.add_parser("check", help="run an exercise's checks and show the score")
+    parser.add_argument("exercise", type=Path, help="a folder or notebook, such as exercises/02_collectives")
+    parser.set_defaults(run=_check)
+
+
 def _check(options: argparse.Namespace) -> int:
     from autograder.grading.score import ScoreError, check
 
@@ -143,6 +75,18 @@ def _check(options: argparse.Namespace) -> int:
     except ScoreError as error:
         print(error, file=sys.stderr)
         return 2
+
+
+def _add_bundle(commands: Commands) -> None:
+    parser = commands.add_parser("bundle", help="make the zip to hand out: no solutions, no hidden tests")
+    parser.add_argument("path", type=Path, nargs="?", default=Path(), help="the zip, or a folder for it")
+    parser.add_argument(
+        "--gradescope",
+        metavar="ASSIGNMENT",
+        default="",
+        help="make the zip with which Gradescope grades this assignment",
+    )
+    parser.set_defaults(run=_bundle)
 
 
 def _bundle(options: argparse.Namespace) -> int:
@@ -175,6 +119,22 @@ def _bundle(options: argparse.Namespace) -> int:
     return 0
 
 
+def _add_collect(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "collect", help="copy what was downloaded from Moodle or Canvas to submitted/"
+    )
+    parser.add_argument("assignment", help="such as 02_collectives")
+    parser.add_argument("download", type=Path, help="a zip or a folder")
+    parser.add_argument("--names", metavar="PATTERN", help="regex of its paths, with (?P<student>...)")
+    parser.add_argument(
+        "--worksheet",
+        type=Path,
+        metavar="CSV",
+        help="Moodle's: name students by e-mail address",
+    )
+    parser.set_defaults(run=_collect)
+
+
 def _collect(options: argparse.Namespace) -> int:
     from autograder.grading.collect import PLATFORMS, CollectError, collect
 
@@ -188,6 +148,55 @@ def _collect(options: argparse.Namespace) -> int:
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0
+
+
+def _add_grade(commands: Commands) -> None:
+    parser = commands.add_parser("grade", help="grade what a class handed in, into the gradebook")
+    parser.add_argument("assignment", help="such as 02_collectives")
+    parser.add_argument("--jobs", type=_count, metavar="N", help="submissions at a time (default: what fits)")
+    parser.add_argument("--students", type=_names, default=[], metavar="A,B", help="grade only these")
+    parser.add_argument(
+        "--only", default="", metavar="CHECK", help="run only this check; keep what is recorded of the others"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="run again even what has not changed since it was recorded"
+    )
+    parser.add_argument(
+        "--secret",
+        "--seed",
+        default="",
+        metavar="SECRET",
+        help="draw all inputs from it, to repeat a run",
+    )
+    parser.add_argument("--on", choices=("ray",), help="run submissions on the nodes of a cluster, not here")
+    parser.add_argument(
+        "--gpus-per-submission",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="GPUs that Ray reserves for each",
+    )
+    tier = parser.add_mutually_exclusive_group()
+    tier.add_argument(
+        "--tier",
+        choices=("namespaces", "landlock"),
+        default="",
+        help="of the sandbox (default: the strongest)",
+    )
+    tier.add_argument(
+        "--no-sandbox",
+        action="store_const",
+        const="none",
+        dest="tier",
+        help="run students' code with all your rights: it can forge grades",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=("gloo", "nccl"),
+        default="gloo",
+        help="nccl: run every check on NCCL, too, on this machine's GPUs; an answer must pass on both",
+    )
+    parser.set_defaults(run=_grade)
 
 
 def _grade(options: argparse.Namespace) -> int:
@@ -215,6 +224,13 @@ def _grade(options: argparse.Namespace) -> int:
     except OSError as error:
         print(f"Grading cannot read or write a file that it needs: {error}", file=sys.stderr)
         return 2
+
+
+def _add_report(commands: Commands) -> None:
+    parser = commands.add_parser("report", help="write a page about a graded class, and one for each student")
+    parser.add_argument("assignment", help="such as 02_collectives")
+    parser.add_argument("--anonymous", action="store_true", help="leave names out of the ranking by cost")
+    parser.set_defaults(run=_report)
 
 
 def _report(options: argparse.Namespace) -> int:
