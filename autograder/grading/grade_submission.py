@@ -68,7 +68,7 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class Work:
+class GradingTask:
     """What is to be run of a submission: data alone, so that any machine with this course's code can run it.
 
     Attributes:
@@ -110,7 +110,7 @@ def grade_submission(one: Submission) -> Refereed:
         return Refereed(problem=str(error))
 
 
-def prepared(one: Submission) -> Work:
+def prepared(one: Submission) -> GradingTask:
     """Return what is to be run of a submission that `intake.read_all` has read.
 
     Raises:
@@ -124,10 +124,10 @@ def prepared(one: Submission) -> Work:
         )
         for name, handed_in in one.handed_in.items()
     }
-    return Work(notebooks, {name: records.load(one.record(name)) for name in notebooks}, one.terms)
+    return GradingTask(notebooks, {name: records.load(one.record(name)) for name in notebooks}, one.terms)
 
 
-def run(work: Work) -> dict[str, NotebookRecord]:
+def run(work: GradingTask) -> dict[str, NotebookRecord]:
     """Run what is not on record, in processes that stay for the next call; return the new records.
 
     Raises:
@@ -139,7 +139,7 @@ def run(work: Work) -> dict[str, NotebookRecord]:
     }
 
 
-def entered(one: Submission, work: Work, new: Mapping[str, NotebookRecord]) -> Refereed:
+def entered(one: Submission, work: GradingTask, new: Mapping[str, NotebookRecord]) -> Refereed:
     """Keep what a submission came to on record; return what the gradebook needs of it."""
     refereed = Refereed()
     for name, notebook in work.notebooks.items():

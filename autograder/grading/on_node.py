@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 
 from autograder.grading import dependencies, machine, records
-from autograder.grading.grade_submission import LIMIT, Work, run
+from autograder.grading.grade_submission import LIMIT, GradingTask, run
 from autograder.grading.pool import Failed, Pool, shares, usable_cores
 from autograder.grading.records import NotebookRecord, Terms
 from autograder.sandbox.sandbox import SandboxMissing
@@ -67,13 +67,13 @@ class NodeGrader:
             return f"{differences}. Install the same on all nodes."
         return machine.lack(terms)
 
-    def run(self, work: Work) -> str:
+    def run(self, work: GradingTask) -> str:
         """Run a submission; return what `read` takes."""
         ((_, outcome),) = self._pool.results([work])
         return json.dumps({"failed": asdict(outcome)} if isinstance(outcome, Failed) else outcome)
 
 
-def read(answer: str, work: Work) -> dict[str, NotebookRecord] | Failed:
+def read(answer: str, work: GradingTask) -> dict[str, NotebookRecord] | Failed:
     """Return what a node has sent back, once it is found to be about this submission.
 
     Raises:
@@ -93,7 +93,7 @@ def _identities(new: dict[str, NotebookRecord]) -> dict[str, list[tuple[str, str
     return {name: [cell.identity for cell in record.cells] for name, record in new.items()}
 
 
-def _run(work: Work) -> dict[str, object] | Failed:
+def _run(work: GradingTask) -> dict[str, object] | Failed:
     """Run a submission in a process of the pool."""
     try:
         return {"records": {name: records.plain(record) for name, record in run(work).items()}}

@@ -17,7 +17,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from autograder.grading.grade_submission import CORES, Refereed, Submission, Work, entered, prepared
+from autograder.grading.grade_submission import CORES, GradingTask, Refereed, Submission, entered, prepared
 from autograder.grading.gradebook import ClassError
 from autograder.grading.on_node import NodeGrader, Software, read
 from autograder.grading.pool import Failed, Running
@@ -275,7 +275,7 @@ class _Actor:
     actor: Any
     call: Any
     one: Submission | None = None
-    work: Work | None = None
+    work: GradingTask | None = None
     began: float = 0.0
 
     @property
@@ -284,7 +284,7 @@ class _Actor:
         return self.call is None
 
 
-def _outcome(one: Submission, work: Work | None, answer: str, node: str) -> Refereed | Failed:
+def _outcome(one: Submission, work: GradingTask | None, answer: str, node: str) -> Refereed | Failed:
     """Keep on record what a node has sent back."""
     assert work is not None, "a worker that runs a submission has it"
     try:

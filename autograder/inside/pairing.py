@@ -74,7 +74,7 @@ class Pairing:
 
 
 @dataclass
-class _Collective:
+class _OpenCollective:
     """A collective that not all ranks of its group have posted, and what those that have mean by it."""
 
     meant: Hashable
@@ -85,7 +85,7 @@ class Collectives:
     """The collectives that have been posted in a world, matched as Gloo does: by their place in a group."""
 
     def __init__(self) -> None:
-        self._partial: dict[tuple[str, int], _Collective] = {}
+        self._partial: dict[tuple[str, int], _OpenCollective] = {}
         self._posted: Counter[tuple[str, int]] = Counter()  # by group and rank
         self._unsure: set[str] = set()  # groups with a collective that may never end, nor what follows it
 
@@ -104,7 +104,7 @@ class Collectives:
         if group in self._unsure:
             told(False)
             return
-        collective = self._partial.setdefault(place, _Collective(meant))
+        collective = self._partial.setdefault(place, _OpenCollective(meant))
         collective.waiting.append(told)
         if collective.meant != meant:
             self.give_up(group)

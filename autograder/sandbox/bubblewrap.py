@@ -27,7 +27,7 @@ from autograder.inside.filesystem import (
 )
 from autograder.inside.limits import Limits
 from autograder.inside.system_calls import seccomp_filter
-from autograder.sandbox.loopback import Traffic
+from autograder.sandbox.loopback import LoopbackTraffic
 from autograder.sandbox.sandbox import Sandbox, SandboxMissing
 from autograder.sandbox.usage import begun
 from fourranks import landlock
@@ -43,7 +43,7 @@ class Bubblewrap(Sandbox):
 
     has_gpus = False
 
-    def traffic(self) -> Traffic:
+    def traffic(self) -> LoopbackTraffic:
         """Read what went over its loopback so far; nothing when it has ended."""
         with contextlib.suppress(OSError):
             counters = Path(f"/proc/{self._init}/net")
@@ -52,8 +52,8 @@ class Bubblewrap(Sandbox):
             names, values = (
                 line.split() for line in (counters / "snmp").read_text().splitlines() if line[:4] == "Tcp:"
             )
-            return Traffic(received["lo:"], int(values[names.index("RetransSegs")]))
-        return Traffic(0, 0)
+            return LoopbackTraffic(received["lo:"], int(values[names.index("RetransSegs")]))
+        return LoopbackTraffic(0, 0)
 
     def _start(self, command: Sequence[str], pass_fds: list[int]) -> None:
         told, tell = os.pipe()

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO
 
 from autograder.inside.filesystem import COURSE, PACKAGES, environment, read_by_gloo, system
-from autograder.sandbox.loopback import Traffic
+from autograder.sandbox.loopback import LoopbackTraffic
 from autograder.sandbox.sandbox import Sandbox, SandboxMissing
 from autograder.sandbox.sockets import ReceivedBytes, sockets
 from autograder.sandbox.usage import OpenFiles, descendants, disk_of, files_of
@@ -52,13 +52,13 @@ class Landlocked(Sandbox):
     _used: int | None = None
     _lifeline: IO[bytes] | None = None
 
-    def traffic(self) -> Traffic:
+    def traffic(self) -> LoopbackTraffic:
         """Read what its connections have received so far; no headers and nothing that was sent again."""
         own = [one for one in sockets() if one.user == self._user]
         if self._reserved is None:
             inodes = _sockets_of(self._processes())
             own = [one for one in own if one.inode in inodes]
-        return Traffic(self._received.look(own), 0)
+        return LoopbackTraffic(self._received.look(own), 0)
 
     def _start(self, command: Sequence[str], pass_fds: list[int]) -> None:
         self._received = ReceivedBytes()

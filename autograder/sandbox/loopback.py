@@ -40,7 +40,7 @@ _SENT: dict[str, Callable[[int, int], float]] = {
 
 
 @dataclass(frozen=True)
-class Traffic:
+class LoopbackTraffic:
     """What Linux has counted on a loopback.
 
     Attributes:
@@ -50,8 +50,8 @@ class Traffic:
     nbytes: int
     resent: int
 
-    def __sub__(self, earlier: Traffic) -> Traffic:
-        return Traffic(self.nbytes - earlier.nbytes, self.resent - earlier.resent)
+    def __sub__(self, earlier: LoopbackTraffic) -> LoopbackTraffic:
+        return LoopbackTraffic(self.nbytes - earlier.nbytes, self.resent - earlier.resent)
 
 
 def unknown_torch(version: str = "") -> str:
@@ -70,7 +70,7 @@ def unknown_torch(version: str = "") -> str:
     )
 
 
-def contradiction(calls: Sequence[Sequence[Call]], counted: Traffic) -> str:
+def contradiction(calls: Sequence[Sequence[Call]], counted: LoopbackTraffic) -> str:
     """Say what is wrong; "" if the calls can have sent as many bytes as were counted.
 
     Args:

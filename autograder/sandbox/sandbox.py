@@ -15,7 +15,7 @@ from pathlib import Path
 
 from autograder.inside.limits import DEFAULT, Limits, too_low
 from autograder.sandbox import cgroup
-from autograder.sandbox.loopback import Traffic, unknown_torch
+from autograder.sandbox.loopback import LoopbackTraffic, unknown_torch
 from autograder.sandbox.usage import NO_FILES, OpenFiles, exceeded, files_of, too_much_memory, usage_of
 
 WATCH_EVERY = 0.1  # seconds
@@ -58,7 +58,7 @@ class Sandbox(ABC):
         self._watcher.start()
 
     @abstractmethod
-    def traffic(self) -> Traffic:
+    def traffic(self) -> LoopbackTraffic:
         """Read what its processes have sent each other so far, by Linux's count."""
 
     def kill(self) -> None:

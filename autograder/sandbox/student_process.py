@@ -190,7 +190,7 @@ class StudentProcess:
         """Return the handle to the function of this name; if there is none, each run of it fails."""
         return RemoteFunction(name, self)
 
-    def traffic(self) -> loopback.Traffic | None:
+    def traffic(self) -> loopback.LoopbackTraffic | None:
         """Return what its ranks have moved so far, by Linux's count; None if it has no loopback.
 
         Raises:
@@ -387,6 +387,6 @@ def _moments(noted: object, world_size: int) -> list[list[Moment]] | None:
     raise RunFailed(WRONG_TYPE, "the moments of the ranks cannot be read")
 
 
-def _compare(calls: list[list[Call]], counted: loopback.Traffic) -> None:
+def _compare(calls: list[list[Call]], counted: loopback.LoopbackTraffic) -> None:
     if reason := loopback.contradiction(calls, counted):
         raise RunFailed(UNTOLD, reason, calls=calls)

@@ -10,7 +10,7 @@ from itertools import dropwhile
 from ..protocol.calls import Call
 from ..protocol.places import Line
 from ..scene import Scene, stack
-from ..source import Block
+from ..source import CompoundStatement
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,9 @@ def _turns(scene: Scene, rank: int, calls: Mapping[int, Call]) -> dict[int, tupl
     return turns
 
 
-def branches_of_one(scene: Scene, line: Line, other: Line) -> tuple[Block, Block] | None:
+def branches_of_one(
+    scene: Scene, line: Line, other: Line
+) -> tuple[CompoundStatement, CompoundStatement] | None:
     """Return the branches of the same `if` that two lines are in, if they are in different ones."""
     for block in scene.blocks(line):
         for their in scene.blocks(other):

@@ -15,7 +15,7 @@ from autograder.kit.draws import Draws
 from autograder.kit.student import NotebookFunction
 from autograder.topics.capstone import clusters, plain
 from autograder.topics.capstone.clocks import Clocks, OutOfOrder
-from autograder.topics.capstone.job import Job
+from autograder.topics.capstone.job import LearningTask
 from autograder.topics.capstone.training import Training
 from fourranks.trace import Call
 from tests.autograder import shelf
@@ -122,7 +122,7 @@ def test_a_drawn_cluster_has_a_slow_cable_in_the_ring_and_plain_work_fits(seed):
 
 
 def test_a_job_is_drawn_from_its_seed_alone():
-    one, again, other = Job(1), Job(1), Job(2)
+    one, again, other = LearningTask(1), LearningTask(1), LearningTask(2)
     weights = one.first_weights
     assert torch.equal(one.gradient(weights, "a", 2), again.gradient(weights, "a", 2))
     assert not torch.equal(one.gradient(weights, "a", 2), one.gradient(weights, "b", 2))

@@ -3,7 +3,14 @@
 import pytest
 
 from autograder.sandbox import bubblewrap, loopback
-from autograder.sandbox.loopback import EACH_CALL, EACH_PAIR, SEGMENT, Traffic, contradiction, unknown_torch
+from autograder.sandbox.loopback import (
+    EACH_CALL,
+    EACH_PAIR,
+    SEGMENT,
+    LoopbackTraffic,
+    contradiction,
+    unknown_torch,
+)
 from autograder.sandbox.sandbox import SandboxMissing
 from fourranks.trace import Call
 
@@ -12,7 +19,7 @@ SLACK = 50_000 + 4 * EACH_PAIR + 2 * EACH_CALL
 
 
 def counted(nbytes: int, resent: int = 0) -> str:
-    return contradiction([[SEND], []], Traffic(nbytes, resent))
+    return contradiction([[SEND], []], LoopbackTraffic(nbytes, resent))
 
 
 def test_what_headers_and_meeting_take_is_no_contradiction():
@@ -47,8 +54,8 @@ def test_but_not_more_than_a_busy_machine_would_send_again():
     ids=lambda value: getattr(value, "op", value),
 )
 def test_each_operation_sends_what_gloo_makes_of_it(call, sent):
-    assert contradiction([[call], [], []], Traffic(sent, 0)) == ""
-    assert contradiction([[call], [], []], Traffic(sent + 1_000_000, 0)) != ""
+    assert contradiction([[call], [], []], LoopbackTraffic(sent, 0)) == ""
+    assert contradiction([[call], [], []], LoopbackTraffic(sent + 1_000_000, 0)) != ""
 
 
 @pytest.mark.parametrize("version", ["2.13.0", "2.13.0+cpu", "2.14.1", "2.15.0+cu132"])

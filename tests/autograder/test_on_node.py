@@ -8,7 +8,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from autograder.grading import records
-from autograder.grading.grade_submission import Work
+from autograder.grading.grade_submission import GradingTask
 from autograder.grading.on_node import NodeGrader, Software, read
 from autograder.grading.pool import Failed
 from autograder.grading.records import NotebookRecord, Terms
@@ -53,7 +53,7 @@ def test_a_node_of_a_cluster_that_anybody_can_use_is_unfit(node, monkeypatch):
 @pytest.fixture
 def work():
     notebook = new_notebook(cells=[new_code_cell("x = 1"), new_code_cell("y = 2")])
-    return Work({"exercise": notebook}, {"exercise": None}, Terms())
+    return GradingTask({"exercise": notebook}, {"exercise": None}, Terms())
 
 
 def test_a_record_of_what_was_sent_is_taken(work):

@@ -115,5 +115,5 @@ def test_every_driver_says_what_it_returns():
     from autograder import check  # noqa: F401  # which imports all topics
     from autograder.inside.drivers import checkpoints, tensor_parallelism
 
-    assert reports.form_of(tensor_parallelism.run) is tensor_parallelism.Ran
+    assert reports.form_of(tensor_parallelism.run) is tensor_parallelism.ModuleRun
     assert reports.form_of(checkpoints.recover) is checkpoints.Recovered

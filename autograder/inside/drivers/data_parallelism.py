@@ -26,7 +26,7 @@ REPEATS = 3  # steps before and between two looks at the memory
 
 
 @dataclass(frozen=True)
-class Shards(Report):
+class BatchShards(Report):
     """What each rank would get of a batch, or the message with which the batch is refused.
 
     Attributes:
@@ -47,7 +47,7 @@ class Averaged(Report):
 
 
 @dataclass(frozen=True)
-class Trained(Report):
+class TrainedReplica(Report):
     """A wrapped model before its first step, and its gradients in each step.
 
     Attributes:
@@ -102,16 +102,16 @@ class Accumulated(Report):
     intact: bool
 
 
-def shard(shard_batch: Code, batch: torch.Tensor, world_size: int) -> Shards:
+def shard(shard_batch: Code, batch: torch.Tensor, world_size: int) -> BatchShards:
     """Deal a batch out to so many ranks; it is not contiguous if it can be otherwise."""
     batch = by_columns(batch)
     try:
         shards = [shard_batch(batch, rank, world_size) for rank in range(world_size)]
     except ValueError as error:
-        return Shards([], refused=str(error))
+        return BatchShards([], refused=str(error))
     tensors = [part for part in shards if isinstance(part, torch.Tensor) and part.numel()]
     memory = batch.untyped_storage().data_ptr()
-    return Shards(shards, all(part.untyped_storage().data_ptr() == memory for part in tensors))
+    return BatchShards(shards, all(part.untyped_storage().data_ptr() == memory for part in tensors))
 
 
 def average(
@@ -133,7 +133,7 @@ def train(
     options: dict[str, Any],
     learning_rate: float = LEARNING_RATE,
     group: Group = None,
-) -> Trained:
+) -> TrainedReplica:
     """Wrap a model, and take a step of SGD for each batch."""
     module = _watched(model, seed)
     wrapped = wrapper(module, **options, group=group)
@@ -144,7 +144,7 @@ def train(
         _step(wrapped, batch, **models.others(model, batch))
         steps.append(models.gradients(module))
         models.descend(module, learning_rate)
-    return Trained(wrapped.module is module, list(wrapped.state_dict()), parameters, buffers, steps)
+    return TrainedReplica(wrapped.module is module, list(wrapped.state_dict()), parameters, buffers, steps)
 
 
 def pause(

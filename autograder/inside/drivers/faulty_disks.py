@@ -41,7 +41,7 @@ def identity(path: str | Path) -> tuple[int, int]:
 def note_what_reaches_the_disk(path: str, on_disk: set[tuple[int, int]]) -> Iterator[None]:
     """Add the files near `path` that the disk is made to take before one of them gets this name."""
     _hear_of_files()
-    _watches.append(_Watch(Path(path), on_disk))
+    _watches.append(_WatchedFiles(Path(path), on_disk))
     threading.setprofile(_hear_of_calls)  # of threads that are started from now on
     sys.setprofile(_hear_of_calls)
     try:
@@ -53,7 +53,7 @@ def note_what_reaches_the_disk(path: str, on_disk: set[tuple[int, int]]) -> Iter
 
 
 @dataclass
-class _Watch:
+class _WatchedFiles:
     """What is noted, and the files that were opened such that each write waits for the disk."""
 
     path: Path
@@ -67,7 +67,9 @@ class _Watch:
                     self.on_disk.add(identity(file))
 
 
-_watches: list[_Watch] = []  # that are under way, for threads that an earlier one has begun to listen to
+_watches: list[
+    _WatchedFiles
+] = []  # that are under way, for threads that an earlier one has begun to listen to
 
 
 def _hear_of_calls(_: object, event: str, function: object) -> None:

@@ -78,7 +78,7 @@ def follow(make: Callable[..., Any], seed: int) -> torch.Tensor:
     return torch.tensor(sums)
 
 
-class Layer(nn.Linear):
+class FilledLayer(nn.Linear):
     """A layer whose weight is filled afterwards: nn.utils.skip_init would import sympy, on each rank."""
 
     def reset_parameters(self) -> None:
@@ -90,7 +90,7 @@ def tower(seed: int) -> nn.Sequential:
     generator = torch.Generator().manual_seed(seed)
     layers = nn.Sequential()
     for _ in range(NUM_LAYERS):
-        layer = Layer(WIDTH, WIDTH, bias=False)
+        layer = FilledLayer(WIDTH, WIDTH, bias=False)
         nn.init.uniform_(layer.weight, -((3 / WIDTH) ** 0.5), (3 / WIDTH) ** 0.5, generator=generator)
         layers.append(layer)
     return layers

@@ -14,7 +14,7 @@ Numbers = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Answer(Report):
+class ReturnedFields(Report):
     """The fields of the dataclass that was returned; its type; or the text of the ValueError."""
 
     type: str = ""
@@ -22,23 +22,23 @@ class Answer(Report):
     refused: str | None = None
 
 
-def estimate(estimate_step: Code, model: Numbers, cluster: Numbers, plan: Numbers) -> Answer:
+def estimate(estimate_step: Code, model: Numbers, cluster: Numbers, plan: Numbers) -> ReturnedFields:
     """Estimate a step."""
     return _answer(estimate_step, StepEstimate, Model(**model), Cluster(**cluster), Plan(**plan))
 
 
-def choose(best_plan: Code, model: Numbers, cluster: Numbers) -> Answer:
+def choose(best_plan: Code, model: Numbers, cluster: Numbers) -> ReturnedFields:
     """Search for a plan."""
     return _answer(best_plan, Plan, Model(**model), Cluster(**cluster))
 
 
-def _answer(function: Code, form: type, *arguments: object) -> Answer:
+def _answer(function: Code, form: type, *arguments: object) -> ReturnedFields:
     try:
         value = function(*arguments)
     except ValueError as error:
-        return Answer(refused=str(error))
+        return ReturnedFields(refused=str(error))
     if not isinstance(value, form):
-        return Answer(type(value).__name__)
-    return Answer(
+        return ReturnedFields(type(value).__name__)
+    return ReturnedFields(
         form.__name__, {field.name: getattr(value, field.name) for field in dataclasses.fields(form)}
     )

@@ -23,7 +23,7 @@ Gradients = list[torch.Tensor | None]
 
 
 @dataclass(frozen=True)
-class Ran(Report):
+class PipelineRun(Report):
     """What one run returned, its gradients, and the most microbatches that were alive at once.
 
     Attributes:
@@ -41,7 +41,7 @@ class Ran(Report):
     still: bool
 
 
-class Layer(nn.Module):
+class AddedLayer(nn.Module):
     """Adds to its input what a layer makes of it; `transposed` leaves it in another order in memory."""
 
     def __init__(self, weights: Weights, frozen: bool = False, transposed: bool = False) -> None:
@@ -72,17 +72,17 @@ def run(
     transposed: bool,
     microbatches: list[list[torch.Tensor]],
     group: Group = None,
-) -> Ran:
+) -> PipelineRun:
     """Run a pipeline with this rank's stage."""
     device = microbatches[0][0].device
-    stage = nn.Sequential(*[Layer(own, frozen, transposed) for own in layers]).to(device)
+    stage = nn.Sequential(*[AddedLayer(own, frozen, transposed) for own in layers]).to(device)
     watched = _Watched(stage, dist.get_rank(group) == 0)
     steps = [tuple(step) for step in schedule]
     pairs = [(inputs.clone(), targets.clone()) for inputs, targets in microbatches]
     loss = run_pipeline(steps, watched, pairs, mean_loss, group=group)
     intact = [*map(list, steps)] == [*map(list, schedule)] and are_alike(pairs, microbatches)
     still = are_alike([(weight, bias) for weight, bias in map(nn.Module.parameters, stage)], layers)
-    return Ran(loss, gradients(stage), watched.most_graphs, watched.most_kept, intact, still)
+    return PipelineRun(loss, gradients(stage), watched.most_graphs, watched.most_kept, intact, still)
 
 
 class _Watched(nn.Module):

@@ -10,7 +10,7 @@ from autograder.inside.reports import Report
 
 
 @dataclass(frozen=True)
-class Answer(Report):
+class ReturnedSchedule(Report):
     """What a call returned, with the name of its type; or the text of the ValueError that it raised."""
 
     type: str = ""
@@ -18,14 +18,14 @@ class Answer(Report):
     refused: str | None = None
 
 
-def call_each(function: Code, calls: list[list[Any]]) -> list[Answer]:
+def call_each(function: Code, calls: list[list[Any]]) -> list[ReturnedSchedule]:
     """Call the function with each of the lists of arguments."""
     return [_answer(function, arguments) for arguments in calls]
 
 
-def _answer(function: Code, arguments: list[Any]) -> Answer:
+def _answer(function: Code, arguments: list[Any]) -> ReturnedSchedule:
     try:
         value = function(*arguments)
     except ValueError as error:
-        return Answer(refused=str(error))
-    return Answer(type(value).__name__, list(value) if isinstance(value, range) else value)
+        return ReturnedSchedule(refused=str(error))
+    return ReturnedSchedule(type(value).__name__, list(value) if isinstance(value, range) else value)

@@ -20,7 +20,7 @@ Gradients = dict[str, torch.Tensor | None]
 WIDTH = 4
 
 
-class Plain(nn.Module):
+class PlainModel(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Linear(WIDTH, 6)
@@ -46,7 +46,7 @@ class Tied(nn.Module):
         return F.linear(torch.tanh(self.decode(hidden)), self.encode.weight.t()).double()
 
 
-class Frozen(Plain):
+class Frozen(PlainModel):
     def __init__(self) -> None:
         super().__init__()
         self.second.requires_grad_(False)
@@ -67,7 +67,7 @@ class Branching(nn.Module):
         return self.last(expert(torch.tanh(self.first(inputs)))).double()
 
 
-class Empty(Plain):
+class Empty(PlainModel):
     """With a parameter of no elements between the others."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Mixed(nn.Module):
         return torch.cat([layer(inputs.to(layer.weight.dtype)).double() for layer in layers], dim=1)
 
 
-class Buffered(Plain):
+class Buffered(PlainModel):
     """With buffers of three dtypes, one of which its state dict leaves out, and an argument of its own."""
 
     scale: torch.Tensor
@@ -174,7 +174,7 @@ class Gate(nn.Linear):
         return F.linear(inputs, self.weight, self.bias) * F.linear(inputs, self.weight).sigmoid()
 
 
-class Attention(nn.Module):
+class TokenAttention(nn.Module):
     """Looks tokens up, and lets them attend to one another; `attend` uses a parameter of its child itself.
 
     Its arguments besides the inputs, a tensor of integers and a flag, are those of `others`.
@@ -194,7 +194,7 @@ class Attention(nn.Module):
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
-    "plain": Plain,
+    "plain": PlainModel,
     "tied": Tied,
     "frozen": Frozen,
     "unused": Branching,
@@ -206,7 +206,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "deep": Deep,
     "stack": Stack,
     "frozen stack": FrozenStack,
-    "attention": Attention,
+    "attention": TokenAttention,
 }
 
 

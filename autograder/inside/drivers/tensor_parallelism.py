@@ -41,7 +41,7 @@ class Differentiated(Report):
 
 
 @dataclass(frozen=True)
-class Ran(Report):
+class ModuleRun(Report):
     """A module's parameters after `load_full`, and one forward and backward.
 
     Attributes:
@@ -118,7 +118,7 @@ def run(
     x: torch.Tensor,
     cotangent: torch.Tensor,
     group: Group = None,
-) -> Ran:
+) -> ModuleRun:
     """Make a module, load the state of the whole one, and go forward and backward once."""
     with Numels(state.values()) as made:
         module = module_class(*arguments, **options, group=group)
@@ -140,7 +140,7 @@ def run(
         y.backward(cotangent)
     gradients = {name: parameter.grad for name, parameter in module.named_parameters()}
     gradient = x.grad
-    return Ran(
+    return ModuleRun(
         sorted(made.numels),
         held,
         kept,

@@ -47,7 +47,7 @@ class Meshed(Report):
 
 
 @dataclass(frozen=True)
-class Trained(Report):
+class TrainedOnMesh(Report):
     """What each step returned, and how many elements this rank's parameters have."""
 
     losses: list[object]
@@ -71,7 +71,7 @@ def make(build_mesh: Code, *sizes: int) -> Meshed:
 
 def train(
     train_step: Code, config: dict[str, Any], sizes: list[int], batches: list[list[torch.Tensor]]
-) -> Trained:
+) -> TrainedOnMesh:
     """Train on a new mesh of these sizes, a step for each batch; `whole_model` has this rank's part alone."""
     before = {id(parameter) for parameter in _parameters()}
     mesh, model_config = _mesh(sizes), ModelConfig(**config)
@@ -82,7 +82,7 @@ def train(
             losses.append(train_step(model_config, mesh, (inputs, targets)))
     gc.collect()
     numel = sum(parameter.numel() for parameter in _parameters() if id(parameter) not in before)
-    return Trained(losses, numel)
+    return TrainedOnMesh(losses, numel)
 
 
 def _own_part_alone(mesh: Mesh, sizes: Sequence[int]) -> AbstractContextManager[object]:

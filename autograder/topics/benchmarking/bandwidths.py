@@ -28,7 +28,7 @@ from fourranks.trace import bandwidth
 Floats = Sequence[float]
 
 
-class Wrong(NamedTuple):
+class MistakenAnswer(NamedTuple):
     """The answer of one mistake."""
 
     mistake: Mistake
@@ -58,7 +58,7 @@ def algbw(function: Code, seed: int = 0) -> Cases:
     generator = random.Random(seed)
     drawn = [(_size(generator), generator.uniform(1e-5, 1.0)) for _ in range(3)]
     for size, seconds in (*drawn, (7, 2.0)):  # the last is no whole number
-        wrong = [Wrong(mistakes.RECIPROCAL, seconds / size), *_units(size / seconds)]
+        wrong = [MistakenAnswer(mistakes.RECIPROCAL, seconds / size), *_units(size / seconds)]
         yield _number("algbw", (size, seconds), size / seconds, wrong, size=1)
 
 
@@ -86,15 +86,17 @@ def _busbw(generator: random.Random, collective: str, n: int) -> Trial:
     size, seconds = _size(generator), generator.uniform(1e-5, 1.0)
     answer = bandwidth.busbw(collective, size, seconds, n)
     plain = size / seconds
-    share_of_chunks = [Wrong(mistakes.ALL_OF_S_IS_SENT, plain * (n - 1) / n)] if answer == plain else []
+    share_of_chunks = (
+        [MistakenAnswer(mistakes.ALL_OF_S_IS_SENT, plain * (n - 1) / n)] if answer == plain else []
+    )
     wrong = [
         *share_of_chunks,
-        Wrong(mistakes.N_MINUS_1_DROPPED, 2 * plain / n),
-        Wrong(mistakes.ALGBW, plain),
-        Wrong(mistakes.N_TIMES_TOO_LARGE, 2 * n * plain),
-        Wrong(mistakes.PART_OF_ONE_RANK, answer / n),
-        Wrong(mistakes.TWICE, 2 * answer),
-        Wrong(mistakes.HALF, answer / 2),
+        MistakenAnswer(mistakes.N_MINUS_1_DROPPED, 2 * plain / n),
+        MistakenAnswer(mistakes.ALGBW, plain),
+        MistakenAnswer(mistakes.N_TIMES_TOO_LARGE, 2 * n * plain),
+        MistakenAnswer(mistakes.PART_OF_ONE_RANK, answer / n),
+        MistakenAnswer(mistakes.TWICE, 2 * answer),
+        MistakenAnswer(mistakes.HALF, answer / 2),
         *_units(answer),
     ]
     return _number("busbw", (collective, size, seconds, n), answer, wrong, size=n)
@@ -116,11 +118,11 @@ def corrected_reduce_scatter_busbw(
     for n in world_sizes:
         reported = 70e9 if n == 4 else generator.uniform(1e9, 400e9)
         wrong = [
-            Wrong(mistakes.DIVIDED, reported / n),
-            Wrong(mistakes.FACTOR_OF_ALL_REDUCE, reported * 2 * (n - 1) / n),
-            Wrong(mistakes.FACTOR_OF_ALL_REDUCE, reported * (n - 1)),
-            Wrong(mistakes.FACTOR_OF_ALL_REDUCE, reported * n / max(1, n - 1)),
-            Wrong(mistakes.UNCORRECTED, reported),
+            MistakenAnswer(mistakes.DIVIDED, reported / n),
+            MistakenAnswer(mistakes.FACTOR_OF_ALL_REDUCE, reported * 2 * (n - 1) / n),
+            MistakenAnswer(mistakes.FACTOR_OF_ALL_REDUCE, reported * (n - 1)),
+            MistakenAnswer(mistakes.FACTOR_OF_ALL_REDUCE, reported * n / max(1, n - 1)),
+            MistakenAnswer(mistakes.UNCORRECTED, reported),
         ]
         yield _number("corrected_reduce_scatter_busbw", (reported, n), n * reported, wrong, size=n)
 
@@ -141,13 +143,13 @@ def crossover_bytes(
         )
         whole = (n - 1 - rounds) * alpha / ((rounds - (n - 1)) * beta) if answer else -1.0
         wrong = [
-            Wrong(mistakes.ROUNDS_NOT_ROUNDED, not_rounded),
-            Wrong(mistakes.ROUNDS_NOT_ROUNDED, rounded_down),
-            Wrong(mistakes.PIPELINED_TREE, (n - 1 - rounds) * alpha / ((1 - share) * beta)),
-            Wrong(mistakes.RECIPROCAL, 1 / answer if answer else -1.0),
-            Wrong(mistakes.BETA_AS_A_RATE, answer * beta**2),
-            Wrong(mistakes.LATENCY_LEFT_OUT, alpha / beta),
-            Wrong(mistakes.WHOLE_MESSAGES, whole),
+            MistakenAnswer(mistakes.ROUNDS_NOT_ROUNDED, not_rounded),
+            MistakenAnswer(mistakes.ROUNDS_NOT_ROUNDED, rounded_down),
+            MistakenAnswer(mistakes.PIPELINED_TREE, (n - 1 - rounds) * alpha / ((1 - share) * beta)),
+            MistakenAnswer(mistakes.RECIPROCAL, 1 / answer if answer else -1.0),
+            MistakenAnswer(mistakes.BETA_AS_A_RATE, answer * beta**2),
+            MistakenAnswer(mistakes.LATENCY_LEFT_OUT, alpha / beta),
+            MistakenAnswer(mistakes.WHOLE_MESSAGES, whole),
         ]
         nothing = 0.0 if answer else 1e-9 * alpha / beta
         yield _number("crossover_bytes", (n, alpha, beta), answer, wrong, size=n, nothing=nothing)
@@ -232,18 +234,18 @@ def _size(generator: random.Random) -> int:
     return generator.randrange(1, 1 << 30)
 
 
-def _units(answer: float) -> list[Wrong]:
+def _units(answer: float) -> list[MistakenAnswer]:
     """Return the right number in other units."""
     factors = {"GB/s": 1e9, "GiB/s": 2**30, "MB/s": 1e6, "MiB/s": 2**20}
     mistake = mistakes.NOT_IN_BYTES_PER_SECOND
-    return [Wrong(mistake, answer / factor, unit) for unit, factor in factors.items()]
+    return [MistakenAnswer(mistake, answer / factor, unit) for unit, factor in factors.items()]
 
 
 def _number(
     name: str,
     arguments: tuple[Any, ...],
     answer: float,
-    wrong: Sequence[Wrong],
+    wrong: Sequence[MistakenAnswer],
     size: int,
     nothing: float = 0.0,
 ) -> Trial:
@@ -259,7 +261,7 @@ def _number(
         if equal(got, answer):
             return None
         known = (each for each in wrong if equal(got, each.answer) and not equal(each.answer, answer))
-        found = next(known, Wrong(mistakes.ANOTHER_VALUE, got))
+        found = next(known, MistakenAnswer(mistakes.ANOTHER_VALUE, got))
         unit = f" (in {found.unit}?)" if found.unit else ""
         return Problem(found.mistake, f"{answer:.6g}", f"{got:.6g}{unit}")
 

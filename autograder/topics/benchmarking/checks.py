@@ -38,7 +38,7 @@ _MEETINGS = ("barrier", "all_reduce", "all_gather", "reduce_scatter", "all_to_al
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _BenchmarkPlan:
     """One benchmark: what its calls take on each rank that takes part, warm-up first."""
 
     world_size: int
@@ -104,7 +104,7 @@ class _BenchmarkTrial(Trial):
     patterns: ClassVar = mistakes.PATTERNS
     answered: str = "the same number of seconds from every rank"
 
-    plan: _Plan
+    plan: _BenchmarkPlan
 
 
 @check(banned=BANNED)
@@ -127,7 +127,7 @@ def _drawn(
     iterations: int,
     device: str,
     members: tuple[int, ...] | None = None,
-) -> _Plan:
+) -> _BenchmarkPlan:
     """Draw calls of 1 to 9 ms, one in four of them much longer, as on a busy machine."""
 
     def call() -> float:
@@ -138,10 +138,10 @@ def _drawn(
         [generator.uniform(0.3, 0.6) for _ in range(warmup)] + [call() for _ in range(iterations)]
         for _ in range(len(members or range(world_size)))
     ]
-    return _Plan(world_size, warmup, iterations, device, members, seconds)
+    return _BenchmarkPlan(world_size, warmup, iterations, device, members, seconds)
 
 
-def _pretended(plan: _Plan) -> Trial:
+def _pretended(plan: _BenchmarkPlan) -> Trial:
     ranks = counted(plan.world_size, "rank")
     group = f", group of {', '.join(map(str, plan.members))}" if plan.members else ""
     device = ", device cuda (pretended)" if plan.device == "cuda" else ""
@@ -162,7 +162,7 @@ def _pretended(plan: _Plan) -> Trial:
     )
 
 
-def _examine(plan: _Plan, outcomes: Sequence[Outcome | None]) -> Problem | None:
+def _examine(plan: _BenchmarkPlan, outcomes: Sequence[Outcome | None]) -> Problem | None:
     answers = taking_part(outcomes)
     values = {rank: outcome.value.value for rank, outcome in answers}
     return (
@@ -181,7 +181,7 @@ def _not_a_number(values: Mapping[str, object]) -> Problem | None:
     return None
 
 
-def _wrong_calls(plan: _Plan, rank: str, answer: Outcome) -> Problem | None:
+def _wrong_calls(plan: _BenchmarkPlan, rank: str, answer: Outcome) -> Problem | None:
     calls = [moment.name for moment in answer.moments].count("run")
     wanted = plan.warmup + plan.iterations
     if calls == wanted:
@@ -190,7 +190,7 @@ def _wrong_calls(plan: _Plan, rank: str, answer: Outcome) -> Problem | None:
     return Problem(mistakes.CALLS_OF_RUN, expected, counted(calls, "call"))
 
 
-def _wrong_seconds(plan: _Plan, values: Mapping[str, float]) -> Problem | None:
+def _wrong_seconds(plan: _BenchmarkPlan, values: Mapping[str, float]) -> Problem | None:
     wrong = [(rank, value) for rank, value in values.items() if not _is(value, plan.answer)]
     if not wrong:
         return None
@@ -222,7 +222,7 @@ def _each(values: Mapping[str, float]) -> str:
     return ", ".join(f"{rank}: {_ms(value)}" for rank, value in values.items())
 
 
-def _wrong_order(plan: _Plan, rank: str, answer: Outcome) -> Problem | None:
+def _wrong_order(plan: _BenchmarkPlan, rank: str, answer: Outcome) -> Problem | None:
     """Find a rank that met the others on the clock, or not at all before the clock started."""
     marked = [(moment.at, moment.name) for moment in answer.moments]
     events = [*marked, *((call.start, call.op) for call in answer.calls)]
@@ -274,7 +274,7 @@ def _is_meeting(name: str) -> bool:
     return name.startswith(_MEETINGS)
 
 
-def _wrong_device(plan: _Plan, rank: str, answer: Outcome) -> Problem | None:
+def _wrong_device(plan: _BenchmarkPlan, rank: str, answer: Outcome) -> Problem | None:
     sent = [call.op for call in answer.calls if call.dtype.startswith(("float", "bfloat"))]
     if plan.device != "cuda" or answer.value.on_device or not sent:
         return None
@@ -306,5 +306,5 @@ def _real(world_size: int) -> Trial:
         inputs=[(0.004 * (rank + 1), warmup, iterations) for rank in range(world_size)],
         driver=drivers.real,
         verify=verify,
-        plan=_Plan(world_size, warmup, iterations, "cpu", None, ()),
+        plan=_BenchmarkPlan(world_size, warmup, iterations, "cpu", None, ()),
     )

@@ -29,7 +29,7 @@ _OTHER_UNIT = 1e9 / 2**30
 _OF_ONE_RANKS_PART = ("reduce_scatter", "all_gather", "all_to_all")
 
 
-class _Line(NamedTuple):
+class _LogLine(NamedTuple):
     """A line of a log, and what is to be said of it."""
 
     line: Mapping[str, Any]
@@ -52,11 +52,11 @@ def audit(function: Code, world_sizes: Sequence[int] = (2, 4, 8, 16), seed: int 
     yield _log("an empty log", [])
 
 
-def _drawn(generator: random.Random, verdicts: Sequence[str], world_sizes: Sequence[int]) -> list[_Line]:
+def _drawn(generator: random.Random, verdicts: Sequence[str], world_sizes: Sequence[int]) -> list[_LogLine]:
     return [_line(generator, verdict, world_sizes) for verdict in verdicts]
 
 
-def _line(generator: random.Random, verdict: str, world_sizes: Sequence[int]) -> _Line:
+def _line(generator: random.Random, verdict: str, world_sizes: Sequence[int]) -> _LogLine:
     """Draw a line to which this verdict applies, and no other."""
     while True:
         collective, n = generator.choice(COLLECTIVES), generator.choice(world_sizes)
@@ -72,7 +72,7 @@ def _line(generator: random.Random, verdict: str, world_sizes: Sequence[int]) ->
         if verdict in reported and _is_told_apart(reported, verdict):
             told = float(f"{reported[verdict]:.{_DIGITS - 1}e}")
             numbers = {"num_bytes": size, "seconds": seconds, "world_size": n, "reported": told}
-            return _Line({"collective": collective, **numbers}, verdict)
+            return _LogLine({"collective": collective, **numbers}, verdict)
 
 
 def _reported(collective: str, size: int, seconds: float, n: int) -> dict[str, float]:
@@ -97,7 +97,7 @@ def _is_told_apart(reported: Mapping[str, float], verdict: str) -> bool:
     )
 
 
-def _log(title: str, lines: Sequence[_Line]) -> Trial:
+def _log(title: str, lines: Sequence[_LogLine]) -> Trial:
     def verify(outcome: Outcome) -> Problem | None:
         got, wanted = outcome.value, [line.verdict for line in lines]
         if not isinstance(got, (list, tuple)) or not all(isinstance(each, str) for each in got):

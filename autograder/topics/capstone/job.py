@@ -25,7 +25,7 @@ CONFIG = Config(characters=CHARACTERS, width=24, heads=2, blocks=1)
 
 
 @dataclass(frozen=True)
-class Job:
+class LearningTask:
     """A language and the model that learns it, from an integer.
 
     Each character depends on the one before it, and a little on the one before that.

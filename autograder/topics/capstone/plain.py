@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from autograder.capstone import Cluster, Work
-from autograder.topics.capstone.job import Job
+from autograder.topics.capstone.job import LearningTask
 
 STEPS = 30
 LEARNING_RATE = 0.01  # of Adam
@@ -16,7 +16,7 @@ SLACK = 0.002  # of the loss: ranks add in another order
 
 
 @dataclass(frozen=True)
-class Plain:
+class PlainTraining:
     """What plain data parallelism comes to.
 
     Attributes:
@@ -30,7 +30,7 @@ class Plain:
     seconds: float
 
 
-def train(job: Job, cluster: Cluster) -> Plain:
+def train(job: LearningTask, cluster: Cluster) -> PlainTraining:
     """Train the job so: equal work, one all-reduce of all gradients a step, Adam on every rank."""
     weights = job.first_weights.requires_grad_()
     adam = torch.optim.Adam([weights], LEARNING_RATE)
@@ -45,7 +45,7 @@ def train(job: Job, cluster: Cluster) -> Plain:
     steps = 1 + next(number for number, loss in enumerate(losses) if loss <= target)
     computing = max(cluster.compute_seconds(rank, WORK) for rank in range(cluster.num_ranks))
     sending = cluster.collective_seconds("all_reduce", range(cluster.num_ranks), 4 * job.num_parameters)
-    return Plain(target, steps, steps * (computing + sending))
+    return PlainTraining(target, steps, steps * (computing + sending))
 
 
 def rows_of(step: int, rank: int) -> str:

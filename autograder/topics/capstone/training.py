@@ -26,14 +26,14 @@ from autograder.kit.student import Function, Outcome
 from autograder.kit.values import kind_of
 from autograder.topics.capstone import clusters, mistakes, plain
 from autograder.topics.capstone.clocks import Calls, Clocks, OutOfOrder
-from autograder.topics.capstone.job import Job
-from autograder.topics.capstone.plain import Plain, rows_of
+from autograder.topics.capstone.job import LearningTask
+from autograder.topics.capstone.plain import PlainTraining, rows_of
 
 MOST_STEPS = 2 * plain.STEPS
 ONE_MODEL = 0.01  # how far from rank 0's a rank's weights may be, as a share of their norm
 
 
-class Wrong(Exception):
+class TrainingStopped(Exception):
     """The training cannot go on; its argument is the problem."""
 
     def __init__(self, problem: Problem) -> None:
@@ -53,7 +53,7 @@ class Training:
 
     def __init__(self, draws: Draws) -> None:
         self.name = str(draws.seed("name"))  # ranks learn it, and nothing of the job follows from it
-        self.job = Job(draws.seed("job"))
+        self.job = LearningTask(draws.seed("job"))
         self.cluster = clusters.draw(self.job.num_parameters, draws)
         self.clocks = Clocks(self.cluster)
         self.problem: Problem | None = None
@@ -64,7 +64,7 @@ class Training:
         self._failure: RunFailed | None = None
 
     @cached_property
-    def plain(self) -> Plain:
+    def plain(self) -> PlainTraining:
         return plain.train(self.job, self.cluster)
 
     @property
@@ -85,7 +85,7 @@ class Training:
             return
         try:
             self._train(function)
-        except Wrong as wrong:
+        except TrainingStopped as wrong:
             self.problem = wrong.problem
         except RunFailed as failure:
             self._failure = failure
@@ -109,7 +109,7 @@ class Training:
             self.losses, self.spread = self._losses(weights), _spread(weights)
             if max(self.losses) <= self.plain.target and self.spread <= ONE_MODEL:
                 return
-        raise Wrong(self._missed())
+        raise TrainingStopped(self._missed())
 
     def _begin(self, function: Function) -> list[Work]:
         cluster = dataclasses.asdict(self.cluster)
@@ -131,26 +131,26 @@ class Training:
             for call in own:
                 if call.is_point_to_point:
                     expected, got = f"rank {rank}: collectives", f"dist.{call.op} in line {call.line}"
-                    raise Wrong(Problem(mistakes.POINT_TO_POINT, expected, got))
+                    raise TrainingStopped(Problem(mistakes.POINT_TO_POINT, expected, got))
                 if call.end is None:
                     expected = f"rank {rank}: a wait() in the step, for every call with async_op"
                     got = f"none for dist.{call.op} in line {call.line}"
-                    raise Wrong(Problem(mistakes.UNWAITED, expected, got))
+                    raise TrainingStopped(Problem(mistakes.UNWAITED, expected, got))
         try:
             self.clocks.communicate(calls)
         except OutOfOrder:
             got = "an order in which each waits for another"
-            raise Wrong(Problem(mistakes.CALLS_CROSSED, "collectives in one order", got)) from None
+            raise TrainingStopped(Problem(mistakes.CALLS_CROSSED, "collectives in one order", got)) from None
 
     def _weights(self, rank: int, stepped: Stepped) -> torch.Tensor:
         weights, shape = stepped.weights, [self.job.num_parameters]
         if not isinstance(weights, torch.Tensor):
-            raise Wrong(Problem(mistakes.NO_WEIGHTS, f"rank {rank}: a tensor", kind_of(weights)))
+            raise TrainingStopped(Problem(mistakes.NO_WEIGHTS, f"rank {rank}: a tensor", kind_of(weights)))
         if weights.dtype != torch.float32 or list(weights.shape) != shape:
             expected = f"rank {rank}: a float32 tensor of shape {tuple(shape)}"
-            raise Wrong(Problem(mistakes.NO_WEIGHTS, expected, kind_of(weights)))
+            raise TrainingStopped(Problem(mistakes.NO_WEIGHTS, expected, kind_of(weights)))
         if not bool(weights.isfinite().all()):
-            raise Wrong(Problem(mistakes.DIVERGED, f"rank {rank}: finite weights", "inf or nan"))
+            raise TrainingStopped(Problem(mistakes.DIVERGED, f"rank {rank}: finite weights", "inf or nan"))
         return weights
 
     def _losses(self, weights: Sequence[torch.Tensor]) -> list[float]:
@@ -194,14 +194,18 @@ def _work(cluster: Cluster, rank: int, begun: Begun) -> Work:
         case _:
             fields = (begun.rows, begun.microbatch, begun.recompute)
             got = f"a {begun.type}" if begun.type != "Work" else f"of {', '.join(map(kind_of, fields))}"
-            raise Wrong(Problem(mistakes.NO_WORK, f"rank {rank}: a Work of two integers and a bool", got))
+            raise TrainingStopped(
+                Problem(mistakes.NO_WORK, f"rank {rank}: a Work of two integers and a bool", got)
+            )
     if not 0 <= rows <= MOST_ROWS or not 1 <= microbatch <= MOST_ROWS:
         expected = f"rank {rank}: 0 to {MOST_ROWS:,} rows, microbatches of 1 to {MOST_ROWS:,}"
-        raise Wrong(Problem(mistakes.NO_WORK, expected, f"{rows:,} rows, microbatches of {microbatch:,}"))
+        raise TrainingStopped(
+            Problem(mistakes.NO_WORK, expected, f"{rows:,} rows, microbatches of {microbatch:,}")
+        )
     work = Work(int(rows), int(microbatch), recompute)
     if not cluster.fits(rank, work):
         expected = f"rank {rank}: at most {cluster.memory[rank]:,.0f} bytes"
-        raise Wrong(Problem(mistakes.OUT_OF_MEMORY, expected, f"{cluster.memory_bytes(work):,.0f}"))
+        raise TrainingStopped(Problem(mistakes.OUT_OF_MEMORY, expected, f"{cluster.memory_bytes(work):,.0f}"))
     return work
 
 

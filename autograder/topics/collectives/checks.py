@@ -43,7 +43,7 @@ _LARGEST_SUMMAND = {
 
 
 @dataclass(frozen=True)
-class _Setting(Setting):
+class _Variation(Setting):
     """What varies from case to case. `shape` is that of the tensor, or of a chunk where there are several."""
 
     shape: tuple[int, ...]
@@ -144,26 +144,26 @@ def _settings(
     dtypes: Sequence[torch.dtype],
     seed: int,
     groups: bool = True,
-) -> Iterator[_Setting]:
+) -> Iterator[_Variation]:
     """Give every world size with every number of elements; dtypes and roots take turns."""
     draws = Draws(seed)
     for world_size in world_sizes:
         for turn, numel in enumerate(numels):
             dtype = dtypes[(turn + world_size) % len(dtypes)]
-            yield _Setting(world_size, None, draws, (numel,), dtype, turn % world_size)
+            yield _Variation(world_size, None, draws, (numel,), dtype, turn % world_size)
     largest = max(world_sizes)
-    yield _Setting(largest, None, draws, MATRIX, dtypes[0], 0)
+    yield _Variation(largest, None, draws, MATRIX, dtypes[0], 0)
     if groups and largest >= 3:
         members = some_ranks(largest)
-        yield _Setting(largest, members, draws, (numels[-1],), dtypes[0], len(members) - 1)
+        yield _Variation(largest, members, draws, (numels[-1],), dtypes[0], len(members) - 1)
 
 
 def _operation(
     groups: bool = True, world_sizes: Sequence[int] = WORLD_SIZES
-) -> Callable[[Callable[[_Setting], InPlaceCase]], Callable[..., None]]:
+) -> Callable[[Callable[[_Variation], InPlaceCase]], Callable[..., None]]:
     """Make a check of an operation, of a function that makes its case in each setting."""
 
-    def decorate(make_case: Callable[[_Setting], InPlaceCase]) -> Callable[..., None]:
+    def decorate(make_case: Callable[[_Variation], InPlaceCase]) -> Callable[..., None]:
         def draw(
             function: Code,
             world_sizes: Sequence[int] = world_sizes,
@@ -181,7 +181,7 @@ def _operation(
 
 
 @_operation()
-def broadcast(setting: _Setting) -> InPlaceCase:
+def broadcast(setting: _Variation) -> InPlaceCase:
     tensors = setting.draw()
     inputs = [(tensor, setting.root) for tensor in tensors]
     expected = [{0: tensors[setting.root_position]}] * setting.size
@@ -190,7 +190,7 @@ def broadcast(setting: _Setting) -> InPlaceCase:
 
 
 @_operation()
-def reduce(setting: _Setting) -> InPlaceCase:
+def reduce(setting: _Variation) -> InPlaceCase:
     tensors = setting.draw()
     inputs = [(tensor, setting.root) for tensor in tensors]
     expected = [{0: setting.total(tensors)} if rank == setting.root else {} for rank in setting.ranks]
@@ -199,7 +199,7 @@ def reduce(setting: _Setting) -> InPlaceCase:
 
 
 @_operation()
-def scatter(setting: _Setting) -> InPlaceCase:
+def scatter(setting: _Variation) -> InPlaceCase:
     parts = setting.draw()
     inputs = [
         (setting.garbage(), parts if rank == setting.root else None, setting.root) for rank in setting.ranks
@@ -214,7 +214,7 @@ def scatter(setting: _Setting) -> InPlaceCase:
 
 
 @_operation()
-def gather(setting: _Setting) -> InPlaceCase:
+def gather(setting: _Variation) -> InPlaceCase:
     tensors = setting.draw()
     empty = [setting.garbage() for _ in tensors]
     inputs = [
@@ -231,14 +231,14 @@ def gather(setting: _Setting) -> InPlaceCase:
     return setting.case(inputs, expected, budget, received, root_name="dst", driver=driver)
 
 
-def _chunks(setting: _Setting, tensors: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
+def _chunks(setting: _Variation, tensors: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
     """Return for each position p what every rank has for it: chunk p of each tensor."""
     split = [tensor.tensor_split(setting.size) for tensor in tensors]
     return [tuple(chunks[position] for chunks in split) for position in range(setting.size)]
 
 
 @_operation()
-def ring_reduce_scatter(setting: _Setting) -> InPlaceCase:
+def ring_reduce_scatter(setting: _Variation) -> InPlaceCase:
     tensors = setting.draw(setting.size)
     chunks = _chunks(setting, tensors)
     inputs = [(setting.garbage(), tensor) for tensor in tensors]
@@ -248,7 +248,7 @@ def ring_reduce_scatter(setting: _Setting) -> InPlaceCase:
 
 
 @_operation()
-def ring_all_gather(setting: _Setting) -> InPlaceCase:
+def ring_all_gather(setting: _Variation) -> InPlaceCase:
     tensors = setting.draw()
     inputs = [(setting.garbage(setting.size), tensor) for tensor in tensors]
     expected = [{0: torch.cat(tensors), 1: tensor} for tensor in tensors]
@@ -258,7 +258,7 @@ def ring_all_gather(setting: _Setting) -> InPlaceCase:
 
 
 @_operation()
-def ring_all_reduce(setting: _Setting) -> InPlaceCase:
+def ring_all_reduce(setting: _Variation) -> InPlaceCase:
     tensors = setting.draw()
     chunk_nbytes = -(-setting.numel // setting.size) * setting.dtype.itemsize  # rounded up
     expected = [{0: setting.total(tensors)}] * setting.size
@@ -268,7 +268,7 @@ def ring_all_reduce(setting: _Setting) -> InPlaceCase:
 
 
 @_operation()
-def all_to_all(setting: _Setting) -> InPlaceCase:
+def all_to_all(setting: _Variation) -> InPlaceCase:
     tensors = setting.draw(setting.size)
     inputs = [(setting.garbage(setting.size), tensor) for tensor in tensors]
     expected = [
@@ -281,7 +281,7 @@ def all_to_all(setting: _Setting) -> InPlaceCase:
 
 
 @_operation(groups=False, world_sizes=(2, 3, 4, 5))
-def exchange(setting: _Setting) -> InPlaceCase:
+def exchange(setting: _Variation) -> InPlaceCase:
     """Pair first with last, second with last but one, …; the middle one of an odd world takes no part.
 
     With some shapes it is called twice: of one call the result must outlast the next, of another it must

@@ -24,8 +24,8 @@ from autograder.kit.values import difference, has_number, kind_of, same
 from autograder.topics.data_parallelism import gradient_traffic as traffic
 from autograder.topics.data_parallelism import mistakes
 from autograder.topics.data_parallelism.banned import BANNED
-from autograder.topics.data_parallelism.gradients import Expected, wrong_gradients
-from autograder.topics.data_parallelism.training import Training
+from autograder.topics.data_parallelism.gradients import ExpectedGradients, wrong_gradients
+from autograder.topics.data_parallelism.training import TrainingTrial
 from autograder.topics.data_parallelism.wrapping import different
 
 Microbatch = list[torch.Tensor]  # inputs and targets
@@ -65,7 +65,7 @@ def _sharding_trial(
 
 
 def _wrong_shards(expected: torch.Tensor, outcome: Outcome) -> Problem | None:
-    found: drivers.Shards = outcome.value
+    found: drivers.BatchShards = outcome.value
     if found.refused is not None:
         wanted = f"{counted(len(expected[0]), 'sample')} for each rank"
         return Problem(mistakes.REFUSED, wanted, found.refused)
@@ -85,7 +85,7 @@ def _called(outcome: Outcome) -> Problem | None:
 
 
 def _no_refusal(size: int, world_size: int, expected: str, outcome: Outcome) -> Problem | None:
-    found: drivers.Shards = outcome.value
+    found: drivers.BatchShards = outcome.value
     if found.refused is None:
         return Problem(mistakes.UNEVEN_BATCH, expected, ", ".join(map(kind_of, found.shards)))
     if all(has_number(found.refused, number) for number in (size, world_size)):
@@ -102,15 +102,15 @@ def accumulate(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: i
         yield again(_accumulating(setting, MICROBATCHES[0]), _accumulating(setting, MICROBATCHES[1]))
 
 
-def _accumulating(setting: Setting, sizes: Sequence[int]) -> Training:
+def _accumulating(setting: Setting, sizes: Sequence[int]) -> TrainingTrial:
     microbatches = [[_microbatch(size, setting.draws) for size in sizes] for _ in setting.ranks]
     seed = setting.model_seed(0)
     return setting.trial(
         f"microbatches of {', '.join(map(str, sizes))}",
         drivers.accumulate,
         lambda position, _: ("plain", seed, microbatches[position]),
-        partial(_accumulated, _Expected.of(seed, microbatches), max(sizes)),
-        kind=Training,
+        partial(_accumulated, _ExpectedAccumulation.of(seed, microbatches), max(sizes)),
+        kind=TrainingTrial,
     )
 
 
@@ -120,18 +120,18 @@ def _microbatch(size: int, draws: Draws) -> Microbatch:
 
 
 @dataclass(frozen=True)
-class _Expected:
+class _ExpectedAccumulation:
     """What an accumulation must come to, and what it comes to with frequent mistakes."""
 
-    gradients: Expected
-    summed: Expected  # losses are not scaled
-    unweighted: Expected  # losses are scaled by the number of microbatches
-    last: Expected  # gradients are cleared before the last microbatch
+    gradients: ExpectedGradients
+    summed: ExpectedGradients  # losses are not scaled
+    unweighted: ExpectedGradients  # losses are scaled by the number of microbatches
+    last: ExpectedGradients  # gradients are cleared before the last microbatch
     losses: Sequence[float]  # by position
     parameters: Named
 
     @classmethod
-    def of(cls, seed: int, microbatches: list[list[Microbatch]]) -> _Expected:
+    def of(cls, seed: int, microbatches: list[list[Microbatch]]) -> _ExpectedAccumulation:
         count = len(microbatches[0])
         wholes = [[[torch.cat(parts) for parts in zip(*own, strict=True)]] for own in microbatches]
         losses, whole = zip(*(_backward(seed, own) for own in wholes), strict=True)
@@ -140,10 +140,10 @@ class _Expected:
         last = [_share_of_the_last(seed, own) for own in microbatches]
         parameters, _ = contents(build("plain", seed))
         return cls(
-            Expected.of(whole),
-            Expected.of(summed),
-            Expected.of(shares),
-            Expected.of(last),
+            ExpectedGradients.of(whole),
+            ExpectedGradients.of(summed),
+            ExpectedGradients.of(shares),
+            ExpectedGradients.of(last),
             losses,
             parameters,
         )
@@ -165,7 +165,9 @@ def _share_of_the_last(seed: int, microbatches: Sequence[Microbatch]) -> Gradien
     return {name: g if g is None else g * share for name, g in found.items()}
 
 
-def _accumulated(expected: _Expected, largest: int, at: int, where: str, outcome: Outcome) -> Problem | None:
+def _accumulated(
+    expected: _ExpectedAccumulation, largest: int, at: int, where: str, outcome: Outcome
+) -> Problem | None:
     found: drivers.Accumulated = outcome.value
     if found.samples > largest:  # in one backward, which the next rule would count as several
         wanted = f"{where}: activations of one microbatch at a time, of at most {counted(largest, 'sample')}"
@@ -205,7 +207,7 @@ def _communicated(outcome: Outcome, where: str) -> Problem | None:
     return None
 
 
-def _scaled_wrongly(got: Gradients, expected: _Expected, at: int) -> Problem | None:
+def _scaled_wrongly(got: Gradients, expected: _ExpectedAccumulation, at: int) -> Problem | None:
     """Tell when the gradients are those of another sum of the same losses."""
     for kind, wrong, text in (
         (mistakes.EARLIER_MICROBATCHES_LOST, expected.last, "the last microbatch alone"),

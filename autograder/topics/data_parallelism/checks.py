@@ -26,13 +26,13 @@ from autograder.topics.data_parallelism import gradient_traffic as traffic
 from autograder.topics.data_parallelism import mistakes
 from autograder.topics.data_parallelism.banned import BANNED
 from autograder.topics.data_parallelism.gradients import (
-    Expected,
+    ExpectedGradients,
     bytes_from_others,
     expectations,
     sum_of,
     wrong_gradients,
 )
-from autograder.topics.data_parallelism.training import KIND_OF_MODEL, Training, draw_batches
+from autograder.topics.data_parallelism.training import KIND_OF_MODEL, TrainingTrial, draw_batches
 from autograder.topics.data_parallelism.wrapping import different, wrong_start
 
 STEPS = 3
@@ -61,7 +61,7 @@ def average_gradients(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, 
         yield again(_averaging_trial(setting, "plain"), _averaging_trial(setting, "plain"))
 
 
-def _averaging_trial(setting: Setting, model: str) -> Training:
+def _averaging_trial(setting: Setting, model: str) -> TrainingTrial:
     batches, seed = draw_batches(setting, 1), setting.model_seed(0)
     steps = expectations(model, seed, batches)
     return setting.trial(
@@ -71,11 +71,13 @@ def _averaging_trial(setting: Setting, model: str) -> Training:
         partial(_averaged, steps[0], model, seed),
         model=model,
         received=partial(bytes_from_others, steps),
-        kind=Training,
+        kind=TrainingTrial,
     )
 
 
-def _averaged(step: Expected, model: str, seed: int, at: int, where: str, outcome: Outcome) -> Problem | None:
+def _averaged(
+    step: ExpectedGradients, model: str, seed: int, at: int, where: str, outcome: Outcome
+) -> Problem | None:
     calls = [call for call in outcome.calls if call.moves_data]
     allowed = traffic.one_by_one(build(model, seed))
     found: drivers.Averaged = outcome.value
@@ -139,12 +141,12 @@ def _options(bucket_bytes: int | None) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _TrainingRun:
     """A model that is trained, by the seed of rank 0, and what must come of it."""
 
     model: str
     seed: int
-    expected: Sequence[Expected]
+    expected: Sequence[ExpectedGradients]
     bucket_bytes: int | None
 
     def wrapped(self, at: int, where: str, outcome: Outcome) -> Problem | None:
@@ -161,7 +163,9 @@ class _Run:
             for number, (want, got, part) in enumerate(steps, 1)
         )
 
-    def _step(self, want: Expected, got: Gradients, part: Stretch, at: int, where: str) -> Problem | None:
+    def _step(
+        self, want: ExpectedGradients, got: Gradients, part: Stretch, at: int, where: str
+    ) -> Problem | None:
         module, ordered = build(self.model, self.seed), self.model == "plain"
         calls, size = [call for call in part.calls if call.moves_data], self.bucket_bytes
         allowed = traffic.one_by_one(module) if size is None else traffic.in_buckets(module, size)
@@ -179,12 +183,12 @@ class _Run:
         return problem or (traffic.late(calls, allowed, part, where) if ordered else None)
 
 
-def _training_trial(setting: Setting, model: str, bucket_bytes: int | None) -> Training:
+def _training_trial(setting: Setting, model: str, bucket_bytes: int | None) -> TrainingTrial:
     steps = STEPS if model == "plain" else 2
     batches, model_seed = draw_batches(setting, steps), setting.model_seed(setting.ranks[0])
     options = _options(bucket_bytes)
     size = f", buckets of {bucket_bytes} bytes" if options else ""
-    run = _Run(model, model_seed, expectations(model, model_seed, batches), bucket_bytes)
+    run = _TrainingRun(model, model_seed, expectations(model, model_seed, batches), bucket_bytes)
     return setting.trial(
         KIND_OF_MODEL[model] + size,
         drivers.train,
@@ -193,11 +197,11 @@ def _training_trial(setting: Setting, model: str, bucket_bytes: int | None) -> T
         run.trained,
         model=model,
         received=lambda p: bytes_from_others(run.expected, p) + (model_bytes(model) if p else 0),
-        kind=Training,
+        kind=TrainingTrial,
     )
 
 
-def _pause_trial(setting: Setting, model: str, options: dict[str, float]) -> Training:
+def _pause_trial(setting: Setting, model: str, options: dict[str, float]) -> TrainingTrial:
     batches, model_seed = draw_batches(setting, STEPS), setting.model_seed(setting.ranks[0])
     expected = expectations(model, model_seed, batches, learning_rate=0.0)
     return setting.trial(
@@ -207,18 +211,18 @@ def _pause_trial(setting: Setting, model: str, options: dict[str, float]) -> Tra
         partial(_paused, expected),
         model=model,
         received=partial(bytes_from_others, expected[:2]),  # two of the steps are averaged
-        kind=Training,
+        kind=TrainingTrial,
     )
 
 
-def _paused(expected: Sequence[Expected], at: int, where: str, outcome: Outcome) -> Problem | None:
+def _paused(expected: Sequence[ExpectedGradients], at: int, where: str, outcome: Outcome) -> Problem | None:
     found: drivers.Paused = outcome.value
     (paused,) = stretches(outcome, "paused", 1)
     sent = paused.until("resumed")
     if sent:
         return Problem(mistakes.SENT_IN_NO_SYNC, f"{where}: nothing is sent in no_sync()", named(sent[0]))
-    inside = Expected.total(expected[:-1])
-    if problem := wrong_gradients(found.inside, Expected(inside.local[at], inside.local), at, where):
+    inside = ExpectedGradients.total(expected[:-1])
+    if problem := wrong_gradients(found.inside, ExpectedGradients(inside.local[at], inside.local), at, where):
         return Problem(mistakes.LOST_IN_NO_SYNC, f"{problem.expected} in no_sync()", problem.got)
     if problem := _wrong_after_no_sync(expected, found.after, at, where):
         return problem
@@ -234,27 +238,29 @@ def _paused(expected: Sequence[Expected], at: int, where: str, outcome: Outcome)
     return None
 
 
-def _wrong_after_no_sync(expected: Sequence[Expected], got: Gradients, at: int, where: str) -> Problem | None:
+def _wrong_after_no_sync(
+    expected: Sequence[ExpectedGradients], got: Gradients, at: int, where: str
+) -> Problem | None:
     """Find what is wrong with the average of gradients of which all but the last were accumulated."""
-    total, last = Expected.total(expected), expected[-1]
+    total, last = ExpectedGradients.total(expected), expected[-1]
     problem = wrong_gradients(got, total, at, f"{where}, after no_sync")
     if problem is None:
         return None
-    partly = sum_of([Expected.total(expected[:-1]).local[at], last.mean])
+    partly = sum_of([ExpectedGradients.total(expected[:-1]).local[at], last.mean])
     used_last = [
         {name: gradient if used[name] is not None else None for name, gradient in own.items()}
         for own, used in zip(total.local, last.local, strict=True)
     ]
     for mistake, made in (
-        (mistakes.PARTLY_AVERAGED, Expected(partly, total.local)),
-        (mistakes.LOST_AFTER_NO_SYNC, Expected.of(used_last)),
+        (mistakes.PARTLY_AVERAGED, ExpectedGradients(partly, total.local)),
+        (mistakes.LOST_AFTER_NO_SYNC, ExpectedGradients.of(used_last)),
     ):
         if wrong_gradients(got, made, at, where) is None:
             return Problem(mistake, problem.expected, problem.got)
     return problem
 
 
-def _memory_trial(setting: Setting, held: int) -> Training:
+def _memory_trial(setting: Setting, held: int) -> TrainingTrial:
     batch = torch.zeros(4, 512)
     options = {"bucket_size_mb": 2.0} if held else {}
     return setting.trial(
@@ -263,7 +269,7 @@ def _memory_trial(setting: Setting, held: int) -> Training:
         lambda _, rank: (setting.model_seed(rank), batch, options),
         partial(_held, held),
         model="deep",
-        kind=Training,
+        kind=TrainingTrial,
     )
 
 

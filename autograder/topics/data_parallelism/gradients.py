@@ -22,19 +22,19 @@ _TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 0.05}
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedGradients:
     """The gradients of one step, averaged, and those of each rank's own samples, by position in the group."""
 
     mean: Gradients
     local: Sequence[Gradients]
 
     @classmethod
-    def of(cls, local: Sequence[Gradients]) -> Expected:
+    def of(cls, local: Sequence[Gradients]) -> ExpectedGradients:
         total = sum_of(local)
         return cls({name: None if g is None else g / len(local) for name, g in total.items()}, local)
 
     @classmethod
-    def total(cls, steps: Sequence[Expected]) -> Expected:
+    def total(cls, steps: Sequence[ExpectedGradients]) -> ExpectedGradients:
         """Add up what is expected of several backwards."""
         return cls.of([sum_of([step.local[at] for step in steps]) for at in range(len(steps[0].local))])
 
@@ -50,7 +50,7 @@ def _sum(tensors: list[torch.Tensor]) -> torch.Tensor | None:
 
 def expectations(
     model: str, seed: int, batches: Sequence[Sequence[torch.Tensor]], learning_rate: float = LEARNING_RATE
-) -> list[Expected]:
+) -> list[ExpectedGradients]:
     """Train in one process with the batches of all ranks: `batches[position][step]`."""
     module = build(model, seed)
     steps = []
@@ -60,14 +60,14 @@ def expectations(
             module.zero_grad()
             loss(module(shard, **others(model, shard))).backward()
             local.append(gradients(module))
-        steps.append(Expected.of(local))
+        steps.append(ExpectedGradients.of(local))
         for name, parameter in module.named_parameters():
             parameter.grad = steps[-1].mean.get(name)
         descend(module, learning_rate)
     return steps
 
 
-def bytes_from_others(steps: Sequence[Expected], position: int) -> int:
+def bytes_from_others(steps: Sequence[ExpectedGradients], position: int) -> int:
     """Count the bytes of the gradients that a rank cannot know alone: those that others have a part in."""
     return sum(
         gradient.nbytes
@@ -78,7 +78,7 @@ def bytes_from_others(steps: Sequence[Expected], position: int) -> int:
     )
 
 
-def wrong_gradients(got: Gradients, expected: Expected, at: int, where: str) -> Problem | None:
+def wrong_gradients(got: Gradients, expected: ExpectedGradients, at: int, where: str) -> Problem | None:
     """Find the first gradient that is not the mean, and what it seems to be instead.
 
     Args:

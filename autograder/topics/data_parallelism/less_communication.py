@@ -42,7 +42,7 @@ Ranks = list[tuple[str, Outcome]]  # those that take part, in words, each with w
 Gradients = list[torch.Tensor]
 
 
-class _Trial(Trial):
+class _GroupTrial(Trial):
     """A trial that may be the only one of a group that is not the default one."""
 
     patterns: ClassVar = PATTERNS[:1]
@@ -65,7 +65,7 @@ def _trial(
     limit: Limit,
     nbytes: int,
     size: int,
-) -> _Trial:
+) -> _GroupTrial:
     """Make a trial.
 
     Args:
@@ -79,7 +79,7 @@ def _trial(
         what,
         driver,
         lambda position, _: inputs[position],
-        kind=_Trial,
+        kind=_GroupTrial,
         title=f"{counted(setting.world_size, 'rank')}{group}, {what}",
         verify=lambda outcomes: verify(taking_part(outcomes)) or _too_much(outcomes, *limit),
         received=lambda _: nbytes,

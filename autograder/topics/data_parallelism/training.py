@@ -25,7 +25,7 @@ KIND_OF_MODEL = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(Trial):
+class TrainingTrial(Trial):
     """A trial on a model, with ranks that may get out of step."""
 
     patterns: ClassVar = mistakes.PATTERNS

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from autograder.inside.drivers.data_parallelism import Trained
+from autograder.inside.drivers.data_parallelism import TrainedReplica
 from autograder.inside.drivers.small_models import Named, contents
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
@@ -29,7 +29,7 @@ def wrong_start(module: nn.Module, steps: int, outcome: Outcome, where: str) -> 
         steps: how many there are.
         outcome: of `drivers.data_parallelism.train`.
     """
-    found: Trained = outcome.value
+    found: TrainedReplica = outcome.value
     first, *_ = stretches(outcome, "began", steps)
     names = [f"module.{name}" for name in module.state_dict()]
     if not found.kept or found.names != names:

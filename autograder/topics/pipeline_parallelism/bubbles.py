@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
-from autograder.inside.drivers.pipeline_schedules import Answer
+from autograder.inside.drivers.pipeline_schedules import ReturnedSchedule
 from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import NOT_A_NUMBER, Mistake
@@ -99,7 +99,7 @@ def _wrong_bubbles(
     }
 
 
-def _wrong_bubble(answer: Answer, want: float, wrong: dict[Mistake, float]) -> Problem | None:
+def _wrong_bubble(answer: ReturnedSchedule, want: float, wrong: dict[Mistake, float]) -> Problem | None:
     expected, value = f"{want:.6g}", answer.value
     if answer.refused is not None:
         return Problem(mistakes.POSSIBLE_SCHEDULES_REFUSED, expected, described(answer))
@@ -125,7 +125,7 @@ def _stuck_trials() -> Iterator[Trial]:
         yield pure_trial(title, [(schedules,)], partial(_unnoticed, stuck), size=0)
 
 
-def _unnoticed(stuck: Collection[Step], answers: list[Answer]) -> Problem | None:
+def _unnoticed(stuck: Collection[Step], answers: list[ReturnedSchedule]) -> Problem | None:
     message = answers[0].refused
     if message is None:
         return Problem(mistakes.ENDLESS_WAIT_UNNOTICED, "a ValueError", described(answers[0]))

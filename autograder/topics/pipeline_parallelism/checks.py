@@ -16,7 +16,7 @@ from torch import nn
 
 from autograder.inside import runs
 from autograder.inside.drivers import pipeline_parallelism as drivers
-from autograder.inside.drivers.pipeline_parallelism import Gradients, Layer, Weights, mean_loss
+from autograder.inside.drivers.pipeline_parallelism import AddedLayer, Gradients, Weights, mean_loss
 from autograder.inside.moments import Unmarked
 from autograder.inside.reports import Unreadable, as_many
 from autograder.inside.runs import RunFailed
@@ -98,7 +98,7 @@ def _reversed(stage: int, num_stages: int, num_microbatches: int) -> list[Step]:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _PipelinedRun:
     """A pipeline with its weights and microbatches, and what has to come of it.
 
     Attributes:
@@ -129,7 +129,7 @@ class _Run:
         frozen: int | None = None,
         transposed: bool = False,
         dtype: torch.dtype = torch.float64,
-    ) -> _Run:
+    ) -> _PipelinedRun:
         def normal(*shape: int) -> torch.Tensor:
             return draws.randn(shape, dtype)
 
@@ -263,7 +263,7 @@ class _Run:
 
     def _alive(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
         limit = reference.most_in_flight(self.schedules[stage])
-        ran: drivers.Ran = outcome.value
+        ran: drivers.PipelineRun = outcome.value
         if ran.graphs > limit:
             expected = f"{where}: activations of {in_words(limit)} alive at most"
             return Problem(mistakes.ACTIVATIONS_ALIVE, expected, f"{ran.graphs}")
@@ -308,7 +308,7 @@ def _trial(
     setting: Setting, name: str, schedule: Schedule, sizes: Sequence[int], special: str = ""
 ) -> _PipelineTrial:
     """Make a trial of microbatches of these sizes."""
-    run = _Run.draw(schedule, setting.ranks, sizes, setting.draws, **_SPECIAL.get(special, {}))
+    run = _PipelinedRun.draw(schedule, setting.ranks, sizes, setting.draws, **_SPECIAL.get(special, {}))
     return setting.trial(
         ", ".join(filter(None, (name, in_words(len(sizes)), special))),
         drivers.run,
@@ -330,7 +330,8 @@ def _serial(
 ) -> tuple[float, list[Gradients]]:
     """Return the loss of one process, each microbatch's scaled by its share, and each stage's gradients."""
     stages = [
-        nn.Sequential(*[Layer(weights, at == frozen) for weights in own]) for at, own in enumerate(layers)
+        nn.Sequential(*[AddedLayer(weights, at == frozen) for weights in own])
+        for at, own in enumerate(layers)
     ]
     model = nn.Sequential(*stages)
     losses = [

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from autograder.inside.drivers import pipeline_schedules as drivers
-from autograder.inside.drivers.pipeline_schedules import Answer
+from autograder.inside.drivers.pipeline_schedules import ReturnedSchedule
 from autograder.inside.reports import as_many, read
 from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
@@ -29,7 +29,7 @@ NUM_STAGES = (1, 2, 3, 4, 8)
 SHOWN = 14  # steps of a schedule in a message
 
 Schedule = list[Step]
-Verify = Callable[[list[Answer]], Problem | None]
+Verify = Callable[[list[ReturnedSchedule]], Problem | None]
 
 
 def pure_trial(
@@ -51,7 +51,7 @@ def _refusal_trial(title: str, arguments: Sequence[int], accepted: Mistake, name
     """Make a trial of a call that has to end in a ValueError that names these numbers."""
     expected = f"a ValueError that names {' and '.join(map(str, names))}"
 
-    def verify(answers: list[Answer]) -> Problem | None:
+    def verify(answers: list[ReturnedSchedule]) -> Problem | None:
         message = answers[0].refused
         if message is None:
             return Problem(accepted, expected, described(answers[0]))
@@ -63,7 +63,7 @@ def _refusal_trial(title: str, arguments: Sequence[int], accepted: Mistake, name
     return pure_trial(title, [arguments], verify, size=0, answered=expected)
 
 
-def described(answer: Answer) -> str:
+def described(answer: ReturnedSchedule) -> str:
     """Return an answer in words."""
     if answer.refused is not None:
         return f"ValueError: {answer.refused}"
@@ -91,7 +91,7 @@ def _sizes(layers: int, stages: int) -> str:
     return f"{counted(layers, 'layer')} on {counted(stages, 'stage')}"
 
 
-def _misassigned(num_layers: int, answers: list[Answer]) -> Problem | None:
+def _misassigned(num_layers: int, answers: list[ReturnedSchedule]) -> Problem | None:
     for stage, answer in enumerate(answers):
         if answer.type != "range":
             refused = answer.refused is not None
@@ -180,7 +180,7 @@ def _schedule_trial(schedule: Callable[..., Schedule], numbers: tuple[int, ...])
     return pure_trial(title, calls, lambda answers: _misscheduled(answers, want), size=stages * microbatches)
 
 
-def _misscheduled(answers: list[Answer], want: list[Schedule]) -> Problem | None:
+def _misscheduled(answers: list[ReturnedSchedule], want: list[Schedule]) -> Problem | None:
     got = []
     for stage, (answer, wanted) in enumerate(zip(answers, want, strict=True)):
         schedule = _read(answer.value)
@@ -204,7 +204,7 @@ def _read(steps: object) -> Schedule | None:
     return [tuple(step) for step in steps]
 
 
-def _raw(answer: Answer) -> str:
+def _raw(answer: ReturnedSchedule) -> str:
     value = answer.value
     if not isinstance(value, (list, tuple)):
         return described(answer)

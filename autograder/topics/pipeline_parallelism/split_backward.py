@@ -47,7 +47,7 @@ def split_backward_linear(
     draws = Draws(seed)
     for shape, width, bias in shapes:
         for count, special in ((1, ""), (3, ""), (2, FROZEN), (2, FIRST)):
-            split = _Split.draw(shape, width, bias, count, special, draws)
+            split = _SplitBackward.draw(shape, width, bias, count, special, draws)
             yield _SplitTrial(
                 title=", ".join(filter(None, (f"{in_words(count)} of {shape}", BIAS[bias], special))),
                 inputs=[(split.weights, split.inputs, special == FROZEN, special == FIRST)],
@@ -70,7 +70,7 @@ class _SplitTrial(Trial):
 
 
 @dataclass(frozen=True)
-class _Split:
+class _SplitBackward:
     """Microbatches for one layer, and what has to come of them."""
 
     weights: tuple[torch.Tensor, torch.Tensor | None]
@@ -80,7 +80,7 @@ class _Split:
     @classmethod
     def draw(
         cls, shape: tuple[int, ...], width: int, bias: bool, count: int, special: str, draws: Draws
-    ) -> _Split:
+    ) -> _SplitBackward:
         def normal(*shape: int) -> torch.Tensor:
             return draws.randn(shape, torch.float64)
 

@@ -15,7 +15,7 @@ from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings, settings_of
 from autograder.kit.stretches import Stretch, stretches
 from autograder.kit.student import Outcome
-from autograder.topics.data_parallelism.training import Training
+from autograder.topics.data_parallelism.training import TrainingTrial
 from autograder.topics.sharded_data_parallelism import held_memory, mistakes, shard_traffic, trials
 from autograder.topics.sharded_data_parallelism.banned import BANNED
 from autograder.topics.sharded_data_parallelism.shard_traffic import GATHERS
@@ -58,7 +58,7 @@ def prefetching_fully_sharded_data_parallel(
         yield _prefetch_trial(setting)
 
 
-def _training(world_sizes: Sequence[int], seed: int, kinds: Sequence[Kind]) -> Iterator[Training]:
+def _training(world_sizes: Sequence[int], seed: int, kinds: Sequence[Kind]) -> Iterator[TrainingTrial]:
     for setting in settings(world_sizes, seed):
         for number, kind in enumerate(kinds):
             few = setting.world_size <= 3 or number % 2 == setting.world_size % 2
@@ -69,12 +69,12 @@ def _training(world_sizes: Sequence[int], seed: int, kinds: Sequence[Kind]) -> I
 # --- memory
 
 
-def _memory_trials(setting: Setting) -> Iterator[Training]:
+def _memory_trials(setting: Setting) -> Iterator[TrainingTrial]:
     for model in ("stack", "frozen stack"):
         yield _memory_trial(setting, model)
 
 
-def _memory_trial(setting: Setting, model: str) -> Training:
+def _memory_trial(setting: Setting, model: str) -> TrainingTrial:
     def verify(at: int, where: str, outcome: Outcome) -> Problem | None:
         found: drivers.HeldParameters = outcome.value
         _, second = stretches(outcome, "began", 2)
@@ -102,7 +102,7 @@ def _memory_trial(setting: Setting, model: str) -> Training:
     )
 
 
-def _evaluation_trial(setting: Setting) -> Training:
+def _evaluation_trial(setting: Setting) -> TrainingTrial:
     def verify(at: int, where: str, outcome: Outcome) -> Problem | None:
         found: drivers.HeldInEvaluation = outcome.value
         return (
@@ -140,7 +140,7 @@ def _too_much(held: int, limit: int, what: str, mistake: Mistake, where: str) ->
 # --- prefetching
 
 
-def _prefetch_trial(setting: Setting) -> Training:
+def _prefetch_trial(setting: Setting) -> TrainingTrial:
     batches = setting.draws.randn((4, 2, drivers.Milestones.WIDTH))
 
     def verify(at: int, where: str, outcome: Outcome) -> Problem | None:

@@ -24,7 +24,7 @@ from autograder.kit.stretches import stretches
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference_beyond, kind_of
 from autograder.topics.data_parallelism.mistakes import COPIED_TWICE, PARAMETERS_DIFFER, WRONG_GRADIENT
-from autograder.topics.data_parallelism.training import Training
+from autograder.topics.data_parallelism.training import TrainingTrial
 from autograder.topics.sharded_data_parallelism import mistakes
 from autograder.topics.sharded_data_parallelism.shard_traffic import (
     COPIES,
@@ -48,7 +48,7 @@ def _measured(
     arguments: Callable[[int, int], tuple[Any, ...]],
     *rules: Rule,
     received: Callable[[int], int],
-) -> Training:
+) -> TrainingTrial:
     return setting.trial(
         f"memory as Linux counts it, {what}",
         driver,
@@ -87,7 +87,7 @@ def _other(want: torch.Tensor, got: torch.Tensor, mistake: Mistake, where: str) 
 # --- the optimizer
 
 
-def optimizer(setting: Setting) -> Training:
+def optimizer(setting: Setting) -> TrainingTrial:
     """Make a trial of several ranks, and an optimizer whose state is many times its parameters."""
     gradients = setting.draws.seed("gradients")
     one = 4 * drivers.NUMEL
@@ -124,7 +124,7 @@ def optimizer(setting: Setting) -> Training:
 # --- gradients and parameters
 
 
-def gradients(setting: Setting) -> Training:
+def gradients(setting: Setting) -> TrainingTrial:
     """Make a trial of two ranks that both hold all parameters, and half of the gradients."""
     others = GRADIENTS_AT_ONCE * drivers.LAYER_BYTES
 
@@ -141,7 +141,7 @@ def gradients(setting: Setting) -> Training:
     return _one_step(setting, "gradients", rule, _HALF - drivers.LAYER_BYTES)
 
 
-def parameters(setting: Setting) -> Training:
+def parameters(setting: Setting) -> TrainingTrial:
     """Make a trial of two ranks that hold half of the parameters and gradients each, and gather half."""
 
     def rule(at: int, where: str, outcome: Outcome) -> Problem | None:
@@ -171,7 +171,7 @@ def _kept(regathers: bool, not_freed: Mistake) -> Mistake:
     return not_freed if regathers else mistakes.KEPT_FOR_BACKWARD
 
 
-def _one_step(setting: Setting, what: str, rule: Rule, received: int) -> Training:
+def _one_step(setting: Setting, what: str, rule: Rule, received: int) -> TrainingTrial:
     """Make a trial of a forward and a backward on two ranks, which begin with parameters of their own.
 
     Args:

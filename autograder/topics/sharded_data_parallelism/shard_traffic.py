@@ -102,7 +102,7 @@ def other_dtypes(calls: Sequence[Call], dtype: str, where: str) -> Problem | Non
     return None
 
 
-class Shards:
+class ShardTraffic:
     """What fully sharded training of a module has to hold and to move.
 
     Attributes:

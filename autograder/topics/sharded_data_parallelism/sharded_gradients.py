@@ -20,12 +20,12 @@ from autograder.kit.stretches import Stretch, stretches
 from autograder.kit.student import Outcome
 from autograder.topics.data_parallelism import gradient_traffic
 from autograder.topics.data_parallelism.gradients import (
-    Expected,
+    ExpectedGradients,
     bytes_from_others,
     expectations,
     wrong_gradients,
 )
-from autograder.topics.data_parallelism.training import KIND_OF_MODEL, Training, draw_batches
+from autograder.topics.data_parallelism.training import KIND_OF_MODEL, TrainingTrial, draw_batches
 from autograder.topics.data_parallelism.wrapping import wrong_start
 from autograder.topics.sharded_data_parallelism import held_memory, mistakes, shard_traffic, trials
 from autograder.topics.sharded_data_parallelism.banned import BANNED
@@ -47,7 +47,7 @@ def sharded_gradients(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed
         yield held_memory.gradients(setting)
 
 
-def _reduced_trial(setting: Setting, model: str) -> Training:
+def _reduced_trial(setting: Setting, model: str) -> TrainingTrial:
     steps = 3 if model == "unused" else 2  # the third finds zeros where a gradient was, and perhaps none is
     batches, model_seed = draw_batches(setting, steps), setting.model_seed(setting.ranks[0])
     expected = expectations(model, model_seed, batches, learning_rate=0.0)
@@ -64,7 +64,7 @@ def _reduced_trial(setting: Setting, model: str) -> Training:
     return replace(trial, verify=lambda outcomes: trial.verify(outcomes) or reduced(taking_part(outcomes)))
 
 
-def _owned_bytes(expected: Sequence[Expected], model: str, position: int) -> int:
+def _owned_bytes(expected: Sequence[ExpectedGradients], model: str, position: int) -> int:
     """Count the bytes of the gradients that a rank must own, and cannot know without the others."""
     module = build(model, 0)
     numels = [p.numel() * p.requires_grad for p in module.parameters()]
@@ -72,12 +72,12 @@ def _owned_bytes(expected: Sequence[Expected], model: str, position: int) -> int
     own = {
         name for (name, _), owner in zip(module.named_parameters(), owners, strict=True) if owner == position
     }
-    steps = [Expected({name: step.mean.get(name) for name in own}, step.local) for step in expected]
+    steps = [ExpectedGradients({name: step.mean.get(name) for name in own}, step.local) for step in expected]
     return bytes_from_others(steps, position)
 
 
 def _wrong_reductions(
-    expected: Sequence[Expected], model: str, outcomes: Sequence[tuple[str, Outcome]]
+    expected: Sequence[ExpectedGradients], model: str, outcomes: Sequence[tuple[str, Outcome]]
 ) -> Problem | None:
     """Find what is wrong with the steps, in what all ranks did before what each did too late."""
     module = build(model, 0)
@@ -119,7 +119,7 @@ def _late(step: Stretch, module: torch.nn.Module, where: str) -> Problem | None:
     return gradient_traffic.late(calls, allowed, step, where)
 
 
-def _wrong_owners(step: Expected, found: Found) -> Problem | None:
+def _wrong_owners(step: ExpectedGradients, found: Found) -> Problem | None:
     """Find a gradient that is not the mean on one rank and gone on all others."""
     for name, want in step.mean.items():
         if want is None or not want.numel():
@@ -127,7 +127,7 @@ def _wrong_owners(step: Expected, found: Found) -> Problem | None:
         holders = [at for at, (_, gradients) in enumerate(found) if gradients.get(name) is not None]
         if not holders:
             return Problem(mistakes.NO_OWNER, f"{name}.grad on one rank", "None on all ranks")
-        only = Expected({name: want}, [{name: local[name]} for local in step.local])
+        only = ExpectedGradients({name: want}, [{name: local[name]} for local in step.local])
         wrong = [wrong_gradients(found[at][1], only, at, found[at][0]) for at in holders]
         if all(wrong):
             return wrong[0]
@@ -139,7 +139,7 @@ def _wrong_owners(step: Expected, found: Found) -> Problem | None:
     return None
 
 
-def _unfair(step: Expected, found: Found) -> Problem | None:
+def _unfair(step: ExpectedGradients, found: Found) -> Problem | None:
     """Find a rank that has more than an equal share and one gradient."""
     sizes = {name: want.nbytes for name, want in step.mean.items() if want is not None}
     limit = sum(sizes.values()) // len(found) + max(sizes.values())
@@ -156,7 +156,7 @@ def _unfair(step: Expected, found: Found) -> Problem | None:
     return None
 
 
-def _other_owners(module: torch.nn.Module, step: Expected, found: Found) -> Problem | None:
+def _other_owners(module: torch.nn.Module, step: ExpectedGradients, found: Found) -> Problem | None:
     """Find a gradient on another rank than `assign_owner` says: an optimizer would look for it elsewhere."""
     numels = [p.numel() * p.requires_grad for p in module.parameters()]
     owners = shard_traffic.owners(numels, len(found))
@@ -169,7 +169,7 @@ def _other_owners(module: torch.nn.Module, step: Expected, found: Found) -> Prob
     return None
 
 
-def _gradient_memory_trial(setting: Setting) -> Training:
+def _gradient_memory_trial(setting: Setting) -> TrainingTrial:
     share = trials.WHOLE_BYTES // setting.world_size
     batch = torch.ones(2, Stack.WIDTHS[0])
 

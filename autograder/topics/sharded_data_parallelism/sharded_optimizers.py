@@ -27,7 +27,7 @@ from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference, is_number, kind_of
-from autograder.topics.data_parallelism.training import Training
+from autograder.topics.data_parallelism.training import TrainingTrial
 from autograder.topics.sharded_data_parallelism import held_memory, mistakes, shard_traffic
 from autograder.topics.sharded_data_parallelism.banned import BANNED
 from autograder.topics.sharded_data_parallelism.trials import Sharding, memory_settings
@@ -163,7 +163,7 @@ def sharded_optimizer(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed
         yield held_memory.optimizer(setting)
 
 
-def _plan_trial(setting: Setting, title: str, plan: Plan, size: int = 1) -> Training:
+def _plan_trial(setting: Setting, title: str, plan: Plan, size: int = 1) -> TrainingTrial:
     def draw() -> Tensors:
         return [setting.draws.randn(*kind) for kind in zip(SHAPES, DTYPES, strict=True)]
 
@@ -315,7 +315,7 @@ def _plan_mistake(plan: Plan, weights: Tensors, gradients: Gradients, found: lis
     return mistakes.WRONG_UPDATE
 
 
-def _state_trial(setting: Setting) -> Training:
+def _state_trial(setting: Setting) -> TrainingTrial:
     whole = 2 * 4 * sum(UNEVEN)
     limit = whole // setting.world_size + 2 * 4 * max(UNEVEN) + 1024  # and step counts
 

@@ -20,7 +20,7 @@ from autograder.kit.stretches import Stretch, stretches
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference_beyond, kind_of, same
 from autograder.topics.data_parallelism.mistakes import NO_WAIT
-from autograder.topics.data_parallelism.training import Training
+from autograder.topics.data_parallelism.training import TrainingTrial
 from autograder.topics.sharded_data_parallelism import mistakes, shard_traffic, trials
 from autograder.topics.sharded_data_parallelism.banned import BANNED
 from autograder.topics.sharded_data_parallelism.shard_traffic import GATHERS, REDUCES
@@ -30,7 +30,7 @@ _TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 0.02}
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _KindOfParameter:
     """A parameter, and how it is sharded."""
 
     shape: tuple[int, ...]
@@ -50,11 +50,11 @@ class _Kind:
 
 
 KINDS = (
-    _Kind((40, 30)),
-    _Kind((37, 29), compute_dtype="bfloat16"),
-    _Kind((7,), torch.float64),
-    _Kind(()),
-    _Kind((3, 5, 11), frozen=True),
+    _KindOfParameter((40, 30)),
+    _KindOfParameter((37, 29), compute_dtype="bfloat16"),
+    _KindOfParameter((7,), torch.float64),
+    _KindOfParameter(()),
+    _KindOfParameter((3, 5, 11), frozen=True),
 )
 
 
@@ -66,12 +66,12 @@ def sharded_parameter(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed
             yield _trial(setting, kind)
 
 
-def _trial(setting: Setting, kind: _Kind) -> Training:
+def _trial(setting: Setting, kind: _KindOfParameter) -> TrainingTrial:
     ranks = len(setting.ranks)
     whole = setting.draws.randn(kind.shape, kind.dtype)
     gradients = [setting.draws.randn(kind.shape, kind.used_in) for _ in range(drivers.REDUCED[-1] * ranks)]
     own = [gradients[at::ranks] for at in range(ranks)]
-    run = _Run(kind, whole, own)
+    run = _ParameterRun(kind, whole, own)
     return setting.trial(
         str(kind),
         drivers.come_and_go,
@@ -88,10 +88,10 @@ def _trial(setting: Setting, kind: _Kind) -> Training:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _ParameterRun:
     """A parameter's way through the driver, and what must come of it on each rank."""
 
-    kind: _Kind
+    kind: _KindOfParameter
     whole: torch.Tensor
     gradients: Sequence[Sequence[torch.Tensor]]  # of each rank, one after another
 

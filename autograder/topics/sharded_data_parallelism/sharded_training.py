@@ -27,11 +27,16 @@ from autograder.kit.student import Outcome
 from autograder.kit.values import kind_of
 from autograder.topics.data_parallelism import gradient_traffic
 from autograder.topics.data_parallelism import mistakes as training_mistakes
-from autograder.topics.data_parallelism.gradients import Expected, sum_of, wrong_gradients
-from autograder.topics.data_parallelism.training import Training, draw_batches
+from autograder.topics.data_parallelism.gradients import ExpectedGradients, sum_of, wrong_gradients
+from autograder.topics.data_parallelism.training import TrainingTrial, draw_batches
 from autograder.topics.data_parallelism.wrapping import different
 from autograder.topics.sharded_data_parallelism import mistakes, shard_traffic, trials
-from autograder.topics.sharded_data_parallelism.shard_traffic import ALL_REDUCES, GATHERS, REDUCES, Shards
+from autograder.topics.sharded_data_parallelism.shard_traffic import (
+    ALL_REDUCES,
+    GATHERS,
+    REDUCES,
+    ShardTraffic,
+)
 from fourranks.trace import Call
 
 # Of a sharded parameter in the small models: their weights have as many elements or more, most biases fewer.
@@ -74,12 +79,12 @@ KINDS = (
 )
 
 
-def training_trial(setting: Setting, kind: Kind) -> Training:
+def training_trial(setting: Setting, kind: Kind) -> TrainingTrial:
     """Make a trial of a few steps of this kind, which must equal those of one process."""
     drawn = [_with_signs(own) for own in draw_batches(setting, kind.steps * kind.backwards)]
     steps = [[own[at : at + kind.backwards] for at in range(0, len(own), kind.backwards)] for own in drawn]
     seed = setting.model_seed(setting.ranks[0])
-    run = _Run(kind, seed, len(setting.ranks), _expected(kind, seed, steps))
+    run = _ShardedRun(kind, seed, len(setting.ranks), _expected(kind, seed, steps))
     return setting.trial(
         kind.title,
         drivers.shard,
@@ -102,13 +107,15 @@ def _with_signs(batches: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 # --- training in one process
 
 
-def _expected(kind: Kind, seed: int, steps: Sequence[Sequence[Sequence[torch.Tensor]]]) -> list[Expected]:
+def _expected(
+    kind: Kind, seed: int, steps: Sequence[Sequence[Sequence[torch.Tensor]]]
+) -> list[ExpectedGradients]:
     """Return the gradients of each step, of the batches of all ranks: `steps[position][step][backward]`."""
     module = models.build(kind.model, seed)
     expected = []
     for own in zip(*steps, strict=True):
         local = [sum_of([_gradients(module, kind, batch) for batch in batches]) for batches in own]
-        expected.append(Expected.of(local))
+        expected.append(ExpectedGradients.of(local))
         for name, parameter in module.named_parameters():
             parameter.grad = expected[-1].mean.get(name)
         models.descend(module, LEARNING_RATE)
@@ -129,13 +136,13 @@ def _gradients(module: torch.nn.Module, kind: Kind, batch: torch.Tensor) -> mode
 
 
 @dataclass(frozen=True)
-class _Run:
+class _ShardedRun:
     """A way to train, and what must come of it on each rank."""
 
     kind: Kind
     seed: int
     num_ranks: int
-    expected: Sequence[Expected]
+    expected: Sequence[ExpectedGradients]
 
     @functools.cached_property
     def module(self) -> torch.nn.Module:
@@ -143,9 +150,9 @@ class _Run:
         return models.build(self.kind.model, self.seed)
 
     @functools.cached_property
-    def shards(self) -> Shards:
+    def shards(self) -> ShardTraffic:
         itemsize = self.kind.dtype.itemsize if self.kind.dtype else None
-        return Shards(self.module, self.kind.min_shard_numel, self.num_ranks, itemsize)
+        return ShardTraffic(self.module, self.kind.min_shard_numel, self.num_ranks, itemsize)
 
     def received(self) -> int:
         """Count the bytes of the parameters that are used and that a rank does not hold, once a step."""
@@ -215,7 +222,7 @@ class _Run:
         before: models.Named,
         after: models.Named,
         dtypes: dict[str, str],
-        want: Expected,
+        want: ExpectedGradients,
         part: Stretch,
         at: int,
         where: str,
@@ -240,10 +247,12 @@ class _Run:
         frozen = [name for name, parameter in parameters if not parameter.requires_grad]
         return [*frozen, *models.contents(module)[1]]
 
-    def _wrong_gradients(self, got: models.Gradients, want: Expected, at: int, where: str) -> Problem | None:
+    def _wrong_gradients(
+        self, got: models.Gradients, want: ExpectedGradients, at: int, where: str
+    ) -> Problem | None:
         if self.kind.dtype:  # sums in this dtype, in any order
             got = _in_dtype(got, self.kind.dtype)
-            want = Expected(
+            want = ExpectedGradients(
                 _in_dtype(want.mean, self.kind.dtype),
                 [_in_dtype(each, self.kind.dtype) for each in want.local],
             )
@@ -315,7 +324,7 @@ def _without(state: models.Named, names: Collection[str]) -> models.Named:
     return {name: value for name, value in state.items() if name not in names}
 
 
-def _implied(before: models.Named, after: models.Named, want: Expected) -> models.Gradients:
+def _implied(before: models.Named, after: models.Named, want: ExpectedGradients) -> models.Gradients:
     """Return the gradients by which a step of SGD has made one state of the other."""
     return {name: (before[name] - after[name]) / LEARNING_RATE for name in want.mean}
 

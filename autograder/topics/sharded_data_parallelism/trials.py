@@ -9,7 +9,7 @@ from typing import ClassVar
 from autograder.inside.drivers.small_models import build
 from autograder.kit.settings import Setting, settings_of
 from autograder.topics.data_parallelism.mistakes import OUT_OF_STEP
-from autograder.topics.data_parallelism.training import Training
+from autograder.topics.data_parallelism.training import TrainingTrial
 from autograder.topics.sharded_data_parallelism import mistakes
 
 _weights = list(build("stack", 0).parameters())  # one a layer, of the model that shows memory
@@ -19,7 +19,7 @@ GRADIENTS_AT_ONCE = 6  # that a rank may have besides its share: some to be redu
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sharding(Training):
+class Sharding(TrainingTrial):
     """A trial in which ranks hold shards, and may get out of step."""
 
     patterns: ClassVar = mistakes.PATTERNS

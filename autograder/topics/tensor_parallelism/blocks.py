@@ -15,7 +15,7 @@ from torch import nn
 
 from autograder.kit.problem import counted
 from autograder.topics.tensor_parallelism.shards import WHOLE, Cut
-from autograder.topics.tensor_parallelism.traffic import Collective, Traffic
+from autograder.topics.tensor_parallelism.traffic import AllowedCollective, AllowedTraffic
 from autograder.unsharded import MLP, Attention, DeepMLP, PreNormMLP
 
 BYTES = 8  # of an element: all is in float64
@@ -44,7 +44,7 @@ class Block:
     arguments: tuple[Any, ...]
     inputs: tuple[int, ...]
     cuts: dict[str, Cut]
-    traffic: Traffic
+    traffic: AllowedTraffic
     options: dict[str, bool] = field(default_factory=dict)
     input_cut: Cut = WHOLE
     output_cut: Cut = WHOLE
@@ -61,7 +61,7 @@ def column(n: int) -> Iterator[Block]:
             (7, 3 * n),
             inputs,
             {"weight": ROWS, "bias": ROWS},
-            Traffic(
+            AllowedTraffic(
                 (_collective("all_gather", whole_output),) if gather else (),
                 (_collective("all_reduce", inputs),),
             ),
@@ -79,7 +79,7 @@ def row(n: int) -> Iterator[Block]:
             (2 * n, 7),
             inputs,
             {"weight": COLUMNS, "bias": WHOLE},
-            Traffic(
+            AllowedTraffic(
                 (_collective("all_reduce", (*leading, 7)),),
                 () if is_cut else (_collective("all_gather", inputs),),
             ),
@@ -134,7 +134,7 @@ def deep_mlp(n: int) -> Iterator[Block]:
             (2 * n, num_layers),
             inputs,
             {f"layers.{layer}.{kind}": ROWS for layer in range(num_layers) for kind in kinds},
-            Traffic(
+            AllowedTraffic(
                 (_collective("all_gather", inputs, num_layers),), (*inner, _collective("all_reduce", inputs))
             ),
         )
@@ -149,7 +149,7 @@ def sequence_mlp(n: int) -> Iterator[Block]:
             (7, 3 * n),
             inputs,
             {"norm.weight": WHOLE, "norm.bias": WHOLE, **_MLP_CUTS},
-            Traffic(gather_and_scatter, (*gather_and_scatter, _collective("all_reduce", (7,), 3))),
+            AllowedTraffic(gather_and_scatter, (*gather_and_scatter, _collective("all_reduce", (7,), 3))),
             input_cut=COLUMNS,
             output_cut=COLUMNS,
             added_once="down.bias",
@@ -161,12 +161,12 @@ def _other_than(defaults: dict[str, bool], **options: bool) -> dict[str, bool]:
     return {name: value for name, value in options.items() if value != defaults[name]}
 
 
-def _collective(op: str, shape: Sequence[int], count: int = 1) -> Collective:
-    return Collective(op, torch.Size(shape).numel() * BYTES, count)
+def _collective(op: str, shape: Sequence[int], count: int = 1) -> AllowedCollective:
+    return AllowedCollective(op, torch.Size(shape).numel() * BYTES, count)
 
 
-def _one_all_reduce_each_way(shape: Sequence[int]) -> Traffic:
-    return Traffic((_collective("all_reduce", shape),), (_collective("all_reduce", shape),))
+def _one_all_reduce_each_way(shape: Sequence[int]) -> AllowedTraffic:
+    return AllowedTraffic((_collective("all_reduce", shape),), (_collective("all_reduce", shape),))
 
 
 def indivisible_width(n: int) -> tuple[list[int], int]:

@@ -93,7 +93,7 @@ def sequence_parallel_mlp(num_ranks: int) -> Iterator[Block]:
 
 
 @dataclass(frozen=True)
-class _Expected:
+class _ExpectedModule:
     """What has to come of a module that is cut over ranks.
 
     Attributes:
@@ -126,7 +126,7 @@ def _trial(setting: Setting, block: Block) -> Trial:
         block.output_cut.parts(functional_call(whole, state, x).detach(), num_ranks)[at]
         for at, state in enumerate(states)
     ]
-    expected = _Expected(states, inputs, output.detach(), x.grad, _gradients(whole), of_all_loaded)
+    expected = _ExpectedModule(states, inputs, output.detach(), x.grad, _gradients(whole), of_all_loaded)
     return setting.trial(
         block.title,
         drivers.run,
@@ -169,7 +169,7 @@ def _gradients(module: nn.Module) -> State:
     return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
 
 
-def _examine(block: Block, expected: _Expected, outcomes: Outcomes) -> Problem | None:
+def _examine(block: Block, expected: _ExpectedModule, outcomes: Outcomes) -> Problem | None:
     return (
         _wrong_parameters(block, expected.states, outcomes)
         or _whole_weight(block, expected.states[0], outcomes)
@@ -186,7 +186,7 @@ def _wrong_parameters(block: Block, states: Sequence[State], outcomes: Outcomes)
     """Find parameters with other names, or after `load_full` with other values than this rank's part has."""
     naive_cuts = {name: Cut(cut.dim) for name, cut in block.cuts.items()}
     for at, (rank, outcome) in enumerate(outcomes):
-        ran: drivers.Ran = outcome.value
+        ran: drivers.ModuleRun = outcome.value
         if ran.loaded.keys() != states[at].keys():
             expected = f"{rank}: {', '.join(states[at])}"
             return Problem(mistakes.NAMES_OF_SHARDS, expected, ", ".join(ran.loaded) or "none")
@@ -207,7 +207,7 @@ def _whole_weight(block: Block, state: State, outcomes: Outcomes) -> Problem | N
     largest = max(part.numel() for part in cut_all(state, block.cuts, len(outcomes))[0].values())
     whole = {weight.numel() for weight in state.values() if weight.numel() > largest}
     for rank, outcome in outcomes:
-        ran: drivers.Ran = outcome.value
+        ran: drivers.ModuleRun = outcome.value
         for numels, kind in ((ran.held, mistakes.WHOLE_WEIGHT_HELD), (ran.made, mistakes.WHOLE_WEIGHT_MADE)):
             for numel in whole.intersection(numels):
                 expected = f"{rank}: tensors of at most {largest:,} elements, as its largest shard"
@@ -215,14 +215,14 @@ def _whole_weight(block: Block, state: State, outcomes: Outcomes) -> Problem | N
     return None
 
 
-def _in_shared_memory(rank: str, ran: drivers.Ran) -> Problem | None:
+def _in_shared_memory(rank: str, ran: drivers.ModuleRun) -> Problem | None:
     if ran.apart:
         return None
     expected = f"{rank}: parameters in memory of their own"
     return Problem(mistakes.SHARED_WITH_THE_STATE_DICT, expected, "in that of the state dict")
 
 
-def _wrong_output(block: Block, expected: _Expected, outcomes: Outcomes) -> Problem | None:
+def _wrong_output(block: Block, expected: _ExpectedModule, outcomes: Outcomes) -> Problem | None:
     n, output, found = len(outcomes), expected.output, [outcome.value.output for _, outcome in outcomes]
     bias = expected.states[0][block.added_once] if block.added_once else torch.zeros(())
     too_often, without_bias = output + (n - 1) * bias, output - bias

@@ -24,7 +24,12 @@ from autograder.kit.values import apart, has_number, same
 from autograder.topics.tensor_parallelism import mistakes
 from autograder.topics.tensor_parallelism.banned import BANNED
 from autograder.topics.tensor_parallelism.shards import Cut, Tensors
-from autograder.topics.tensor_parallelism.traffic import Collective, Traffic, excess, least_received
+from autograder.topics.tensor_parallelism.traffic import (
+    AllowedCollective,
+    AllowedTraffic,
+    excess,
+    least_received,
+)
 from autograder.topics.tensor_parallelism.trials import Outcomes, ShardedTrial, names, together
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16)
@@ -72,17 +77,17 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedResults:
     """What a function and its backward must give on each rank, the usual mistakes, and what they may send."""
 
     output: Sequence[Tensor]
     gradient: Sequence[Tensor]
     output_mistakes: Mistakes
     gradient_mistakes: Mistakes
-    traffic: Traffic
+    traffic: AllowedTraffic
 
 
-Expect = Callable[[list[Tensor], list[Tensor]], Expected]  # by the ranks' inputs and gradients
+Expect = Callable[[list[Tensor], list[Tensor]], ExpectedResults]  # by the ranks' inputs and gradients
 
 
 @check(banned=BANNED)
@@ -161,7 +166,7 @@ def _draw(setting: Setting, shape: Shape, size: tuple[int, ...]) -> list[Tensor]
 
 
 def _trial(
-    setting: Setting, shape: Shape, x: list[Tensor], gradient: list[Tensor], expected: Expected
+    setting: Setting, shape: Shape, x: list[Tensor], gradient: list[Tensor], expected: ExpectedResults
 ) -> Trial:
     arguments = [] if shape.dim is None else [shape.dim]
     return setting.trial(
@@ -202,9 +207,9 @@ def refusal(setting: Setting, arguments: list[Any], number: int) -> Trial:
 # --- what has to come out
 
 
-def _copied(x: list[Tensor], gradient: list[Tensor]) -> Expected:
+def _copied(x: list[Tensor], gradient: list[Tensor]) -> ExpectedResults:
     total = _same_for_all(_sum(gradient), len(x))
-    return Expected(
+    return ExpectedResults(
         output=x,
         gradient=total,
         output_mistakes={mistakes.SUMMED_NEEDLESSLY: _same_for_all(_sum(x), len(x))},
@@ -212,13 +217,13 @@ def _copied(x: list[Tensor], gradient: list[Tensor]) -> Expected:
             mistakes.NOT_SUMMED_IN_BACKWARD: gradient,
             mistakes.AVERAGED: _same_for_all(_sum(gradient) / len(x), len(x)),
         },
-        traffic=Traffic(backward=(Collective("all_reduce", gradient[0].nbytes),)),
+        traffic=AllowedTraffic(backward=(AllowedCollective("all_reduce", gradient[0].nbytes),)),
     )
 
 
-def _reduced(x: list[Tensor], gradient: list[Tensor]) -> Expected:
+def _reduced(x: list[Tensor], gradient: list[Tensor]) -> ExpectedResults:
     n, total = len(x), _sum(x)
-    return Expected(
+    return ExpectedResults(
         output=_same_for_all(total, n),
         gradient=gradient,
         output_mistakes={
@@ -229,14 +234,14 @@ def _reduced(x: list[Tensor], gradient: list[Tensor]) -> Expected:
             mistakes.SUMMED_NEEDLESSLY: _same_for_all(_sum(gradient), n),
             mistakes.SCALED_NEEDLESSLY: [each * n for each in gradient],
         },
-        traffic=Traffic(forward=(Collective("all_reduce", x[0].nbytes),)),
+        traffic=AllowedTraffic(forward=(AllowedCollective("all_reduce", x[0].nbytes),)),
     )
 
 
-def _gathered(x: list[Tensor], gradient: list[Tensor], dim: int) -> Expected:
+def _gathered(x: list[Tensor], gradient: list[Tensor], dim: int) -> ExpectedResults:
     n, cut = len(x), Cut(dim)
     whole = torch.cat(x, dim)
-    return Expected(
+    return ExpectedResults(
         output=_same_for_all(whole, n),
         gradient=[cut.parts(each, n)[at] for at, each in enumerate(gradient)],
         output_mistakes={mistakes.PARTS_IN_ANOTHER_ORDER: _same_for_all(torch.cat(x[::-1], dim), n)},
@@ -244,11 +249,11 @@ def _gathered(x: list[Tensor], gradient: list[Tensor], dim: int) -> Expected:
             mistakes.SUMMED_NEEDLESSLY: cut.parts(_sum(gradient), n),
             mistakes.PART_OF_ANOTHER_RANK: [cut.parts(each, n)[0] for each in gradient],
         },
-        traffic=Traffic(forward=(Collective("all_gather", whole.nbytes),)),
+        traffic=AllowedTraffic(forward=(AllowedCollective("all_gather", whole.nbytes),)),
     )
 
 
-def _scattered(x: list[Tensor], gradient: list[Tensor], dim: int) -> Expected:
+def _scattered(x: list[Tensor], gradient: list[Tensor], dim: int) -> ExpectedResults:
     n, cut = len(x), Cut(dim)
     whole = torch.cat(gradient, dim)
     alone = [
@@ -257,7 +262,7 @@ def _scattered(x: list[Tensor], gradient: list[Tensor], dim: int) -> Expected:
         )
         for at in range(n)
     ]
-    return Expected(
+    return ExpectedResults(
         output=[cut.parts(each, n)[at] for at, each in enumerate(x)],
         gradient=_same_for_all(whole, n),
         output_mistakes={
@@ -268,7 +273,7 @@ def _scattered(x: list[Tensor], gradient: list[Tensor], dim: int) -> Expected:
             mistakes.NOT_GATHERED_IN_BACKWARD: alone,
             mistakes.PARTS_IN_ANOTHER_ORDER: _same_for_all(torch.cat(gradient[::-1], dim), n),
         },
-        traffic=Traffic(backward=(Collective("all_gather", whole.nbytes),)),
+        traffic=AllowedTraffic(backward=(AllowedCollective("all_gather", whole.nbytes),)),
     )
 
 
@@ -284,7 +289,7 @@ def _same_for_all(tensor: Tensor, num_ranks: int) -> list[Tensor]:
 
 
 def _examine(
-    expected: Expected, x: list[Tensor], gradient: list[Tensor], tolerance: float, outcomes: Outcomes
+    expected: ExpectedResults, x: list[Tensor], gradient: list[Tensor], tolerance: float, outcomes: Outcomes
 ) -> Problem | None:
     found: list[drivers.Differentiated] = [outcome.value for _, outcome in outcomes]
 

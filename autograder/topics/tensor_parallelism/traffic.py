@@ -21,7 +21,7 @@ from fourranks.trace.bandwidth import busbw_factor, message_size
 
 
 @dataclass(frozen=True)
-class Collective:
+class AllowedCollective:
     """One that is allowed.
 
     Attributes:
@@ -38,14 +38,14 @@ class Collective:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class AllowedTraffic:
     """What is allowed in each part of a step."""
 
-    forward: tuple[Collective, ...] = ()
-    backward: tuple[Collective, ...] = ()
+    forward: tuple[AllowedCollective, ...] = ()
+    backward: tuple[AllowedCollective, ...] = ()
 
 
-def least_received(traffic: Traffic, world_size: int) -> int:
+def least_received(traffic: AllowedTraffic, world_size: int) -> int:
     """Count the bytes that each rank needs from others: generously, half of what collectives bring."""
     if world_size == 1:
         return 0
@@ -54,7 +54,7 @@ def least_received(traffic: Traffic, world_size: int) -> int:
     return int(sum(each.count * brings[each.op] * each.nbytes for each in allowed) / 2)
 
 
-def excess(traffic: Traffic, outcome: Outcome, world_size: int, where: str) -> Problem | None:
+def excess(traffic: AllowedTraffic, outcome: Outcome, world_size: int, where: str) -> Problem | None:
     """Find more than is allowed.
 
     Args:
@@ -91,7 +91,7 @@ _BACKWARD = _Phase("backward", mistakes.COLLECTIVES_IN_BACKWARD, mistakes.BYTES_
 
 
 def _excess(
-    phase: _Phase, allowed: Sequence[Collective], calls: Sequence[Call], world_size: int, where: str
+    phase: _Phase, allowed: Sequence[AllowedCollective], calls: Sequence[Call], world_size: int, where: str
 ) -> Problem | None:
     expected = f"{where}, {phase.name}: {' and '.join(map(str, allowed)) or 'no communication'}"
     if len(calls) > sum(collective.count for collective in allowed):

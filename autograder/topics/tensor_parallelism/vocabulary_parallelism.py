@@ -22,7 +22,12 @@ from autograder.topics.tensor_parallelism import mistakes
 from autograder.topics.tensor_parallelism.banned import BANNED
 from autograder.topics.tensor_parallelism.differentiable_collectives import cut_graph
 from autograder.topics.tensor_parallelism.shards import Cut, Tensors
-from autograder.topics.tensor_parallelism.traffic import Collective, Traffic, excess, least_received
+from autograder.topics.tensor_parallelism.traffic import (
+    AllowedCollective,
+    AllowedTraffic,
+    excess,
+    least_received,
+)
 from autograder.topics.tensor_parallelism.trials import Outcomes, ShardedTrial, names, together
 
 PADDING = -100  # F.cross_entropy's ignore_index
@@ -78,9 +83,9 @@ def _trial(setting: Setting, what: str, logits: torch.Tensor, target: torch.Tens
     )
 
 
-def _traffic(logits: torch.Tensor, target: torch.Tensor) -> Traffic:
+def _traffic(logits: torch.Tensor, target: torch.Tensor) -> AllowedTraffic:
     nbytes = target.numel() * logits.itemsize
-    return Traffic(forward=(Collective("all_reduce", nbytes, NUM_ALL_REDUCES),))
+    return AllowedTraffic(forward=(AllowedCollective("all_reduce", nbytes, NUM_ALL_REDUCES),))
 
 
 def _loss(logits: torch.Tensor, target: torch.Tensor, reduction: str = "mean") -> torch.Tensor:

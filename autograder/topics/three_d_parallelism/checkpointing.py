@@ -35,15 +35,17 @@ def checkpointed(code: Code, num_layers: Sequence[int] = (1, 3), seed: int = 0) 
     draws = Draws(seed)
     for number_of in num_layers:
         name = f"{number_of} layer{'s' * (number_of > 1)}"
-        yield _trial(name, _Run.draw(number_of, draws), 0)
-        yield _trial(f"{name}, dropout", _Run.draw(number_of, draws, dropout=True), 1)
-        yield _trial(f"{name}, input without gradient", _Run.draw(number_of, draws, leaf=False), 2)
-        yield _trial(f"{name} of two results", _Run.draw(number_of, draws, pair=True), 3)
-        yield _trial(f"{name} under no_grad", _Run.draw(number_of, draws, recorded=False), 4)
+        yield _trial(name, _CheckpointedCall.draw(number_of, draws), 0)
+        yield _trial(f"{name}, dropout", _CheckpointedCall.draw(number_of, draws, dropout=True), 1)
+        yield _trial(
+            f"{name}, input without gradient", _CheckpointedCall.draw(number_of, draws, leaf=False), 2
+        )
+        yield _trial(f"{name} of two results", _CheckpointedCall.draw(number_of, draws, pair=True), 3)
+        yield _trial(f"{name} under no_grad", _CheckpointedCall.draw(number_of, draws, recorded=False), 4)
 
 
 @dataclass(frozen=True)
-class _Run:
+class _CheckpointedCall:
     """Inputs of the driver; `expected` follows from them, by a plain call."""
 
     x: torch.Tensor
@@ -55,7 +57,7 @@ class _Run:
     recorded: bool = True
 
     @classmethod
-    def draw(cls, number_of: int, draws: Draws, **options: bool) -> _Run:
+    def draw(cls, number_of: int, draws: Draws, **options: bool) -> _CheckpointedCall:
         weights = [[draws.randn((WIDTH, WIDTH), torch.float64) / 2 for _ in "ab"] for _ in range(number_of)]
         return cls(draws.randn((4, WIDTH), torch.float64), weights, draws.seed(number_of), **options)
 
@@ -118,7 +120,7 @@ class _Run:
         return None
 
 
-def _trial(title: str, run: _Run, size: int) -> Trial:
+def _trial(title: str, run: _CheckpointedCall, size: int) -> Trial:
     return on_one_rank(title, run.inputs, run.verify, drivers.run, size=size)
 
 

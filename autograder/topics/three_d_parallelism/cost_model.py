@@ -12,7 +12,7 @@ from functools import partial
 from math import prod
 
 from autograder.inside.drivers import on_paper as drivers
-from autograder.inside.drivers.on_paper import Answer
+from autograder.inside.drivers.on_paper import ReturnedFields
 from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import Mistake
@@ -141,8 +141,8 @@ def _estimate_trial(model: Model, cluster: Cluster, plan: Plan) -> Trial:
 
 def _trial(
     title: str,
-    driver: Callable[..., Answer],
-    verify: Callable[[Answer], Problem | None],
+    driver: Callable[..., ReturnedFields],
+    verify: Callable[[ReturnedFields], Problem | None],
     size: int,
     *arguments: Model | Cluster | Plan,
     answered: str = Trial.answered,
@@ -159,7 +159,7 @@ def _trial(
     )
 
 
-def _estimated(model: Model, cluster: Cluster, plan: Plan, answer: Answer) -> Problem | None:
+def _estimated(model: Model, cluster: Cluster, plan: Plan, answer: ReturnedFields) -> Problem | None:
     if answer.refused is not None:
         return Problem(mistakes.POSSIBLE_PLAN_REFUSED, "a StepEstimate", f"ValueError: {answer.refused}")
     if answer.type != "StepEstimate":
@@ -204,7 +204,7 @@ def _refused(
     expected: str,
     is_clear: Callable[[str], bool],
     otherwise: tuple[Mistake, Mistake],
-    driver: Callable[..., Answer],
+    driver: Callable[..., ReturnedFields],
     *arguments: Model | Cluster | Plan,
 ) -> Trial:
     """Make a trial of a call that has to be refused.
@@ -218,7 +218,7 @@ def _refused(
     """
     accepted, unclear = otherwise
 
-    def verify(answer: Answer) -> Problem | None:
+    def verify(answer: ReturnedFields) -> Problem | None:
         if answer.refused is None:
             return Problem(accepted, expected, f"a {answer.type}")
         if is_clear(answer.refused):
@@ -236,7 +236,7 @@ def _search_trial(model: Model, cluster: Cluster) -> Trial:
     return _trial(title, drivers.choose, partial(_chosen, model, cluster, plan), 1, model, cluster)
 
 
-def _chosen(model: Model, cluster: Cluster, best: Plan, answer: Answer) -> Problem | None:
+def _chosen(model: Model, cluster: Cluster, best: Plan, answer: ReturnedFields) -> Problem | None:
     want = Costs(model, cluster, best).estimate()
     expected = f"{_text(best)}: {want.seconds:.6g} s"
     if answer.refused is not None:
@@ -255,7 +255,7 @@ def _chosen(model: Model, cluster: Cluster, best: Plan, answer: Answer) -> Probl
     return None
 
 
-def _read(answer: Answer) -> Plan | None:
+def _read(answer: ReturnedFields) -> Plan | None:
     """Read the plan of an answer; its numbers may be anything."""
     sizes = []
     for name in ("data", "pipeline", "tensor", "num_microbatches"):

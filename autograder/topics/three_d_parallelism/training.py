@@ -17,7 +17,7 @@ import torch
 
 from autograder.inside import runs
 from autograder.inside.drivers import three_d_parallelism as drivers
-from autograder.inside.drivers.three_d_parallelism import Trained
+from autograder.inside.drivers.three_d_parallelism import TrainedOnMesh
 from autograder.inside.reports import as_many
 from autograder.inside.runs import RunFailed
 from autograder.kit.check import Cases, Code, check
@@ -73,7 +73,7 @@ def train_step(function: Code, meshes: Sequence[Sizes] = MESHES, steps: int = ST
     """
     draws = Draws(seed)
     for sizes in sorted(meshes, key=prod):
-        run = _Run.draw(sizes, steps, draws.split())
+        run = _RunOnMesh.draw(sizes, steps, draws.split())
         yield _TrainTrial(
             title=in_words(sizes),
             sizes=sizes,
@@ -87,7 +87,7 @@ def train_step(function: Code, meshes: Sequence[Sizes] = MESHES, steps: int = ST
 
 
 @dataclass(frozen=True)
-class _Run:
+class _RunOnMesh:
     """A model with its batches on a mesh, and what has to come of it."""
 
     sizes: Sizes
@@ -95,7 +95,7 @@ class _Run:
     batches: list[Batch]
 
     @classmethod
-    def draw(cls, sizes: Sizes, steps: int, draws: Draws) -> _Run:
+    def draw(cls, sizes: Sizes, steps: int, draws: Draws) -> _RunOnMesh:
         data, pipeline, tensor = sizes
         config = ModelConfig(
             characters=11,
@@ -147,7 +147,7 @@ class _Run:
         return sorted(enumerate(ranks), key=lambda each: (-places(self.sizes)[each[0]][1], each[0]))
 
     def _wrong_losses(self, rank: int, where: str, outcome: Outcome) -> Problem | None:
-        seen: Trained = outcome.value
+        seen: TrainedOnMesh = outcome.value
         for step, (got, want) in enumerate(
             zip(as_many(seen.losses, len(self.losses)), self.losses, strict=True)
         ):
