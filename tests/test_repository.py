@@ -58,6 +58,7 @@ def _version(pin: Requirement) -> str:
     return exactly.version
 
 
+@pytest.mark.timeout(900)  # without a cache mypy reads all of torch
 @pytest.mark.parametrize(
     "command",
     [["ruff", "check"], ["ruff", "format", "--check"], pytest.param(["mypy"], marks=needs_types_of_ipython)],
@@ -68,6 +69,7 @@ def test_the_code_has_no_lint_is_formatted_and_keeps_its_types(command):
     assert checked.returncode == 0, checked.stdout
 
 
+@pytest.mark.timeout(900)
 @needs_types_of_ipython
 def test_the_code_uses_nothing_that_the_oldest_python_lacks():
     oldest = metadata("fourranks")["Requires-Python"].removeprefix(">=")
