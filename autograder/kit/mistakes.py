@@ -81,5 +81,8 @@ FROM_AN_EARLIER_CALL = mistake("""something is left over from an earlier call
     The first call is right, and the next one uses what the first one was given or has made. What a function
     keeps between calls, in a global variable, a default argument or an attribute, has to be filled again in
     each.""")
+NO_WAIT = mistake("""a handle without its wait()
+    isend, irecv and calls with async_op=True return before their data has moved. Keep every handle, and wait
+    for each of them before the result is used.""")
 MODIFIED = mistake("""an argument was changed
     This argument belongs to the caller. Work on a copy (clone), or on a buffer of your own.""")

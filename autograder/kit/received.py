@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from autograder.kit.mistakes import NOT_RECEIVED, Mistake
+from autograder.kit.mistakes import NO_WAIT, NOT_RECEIVED
 from autograder.kit.problem import Problem, counted
 from fourranks.trace import Call
 
@@ -35,11 +35,12 @@ def named(call: Call) -> str:
     return f"dist.{call.op} in line {call.line}"
 
 
-def not_waited_for(call: Call, where: str, mistake: Mistake) -> Problem | None:
-    """Report the call if its handle had no wait()."""
-    if call.end is not None:
-        return None
-    return Problem(mistake, f"{where}: a wait() for every handle", f"none for {named(call)}")
+def not_waited_for(calls: Iterable[Call], where: str) -> Problem | None:
+    """Find a call whose handle had no wait()."""
+    for call in calls:
+        if call.end is None:
+            return Problem(NO_WAIT, f"{where}: a wait() for every handle", f"none for {named(call)}")
+    return None
 
 
 def too_little(least: Sequence[int], calls: Calls) -> Problem | None:

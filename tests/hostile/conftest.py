@@ -46,6 +46,7 @@ TESTS = {
     "DistributedDataParallel": "check.distributed_data_parallel(DistributedDataParallel, world_sizes=(2,))",
     "save_checkpoint": "check.save_checkpoint(save_checkpoint, world_sizes=(2,))",
     "copy_to_ranks": "check.copy_to_ranks(copy_to_ranks, world_sizes=(2,))",
+    "average": "check.average(average, world_sizes=(2,))",
     "average_gradients": "check.average_gradients(average_gradients, world_sizes=(2,))",
     "fit_alpha_beta": "check.fit_alpha_beta(fit_alpha_beta)",
     "dispatch_to_experts": "check.dispatch_to_experts(dispatch_to_experts, world_sizes=(2,))",

@@ -72,7 +72,7 @@ def broken_rules(calls: Sequence[Call], where: str) -> Problem | None:
     for call in calls:
         if call.op != "all_reduce":
             return Problem(mistakes.UNEXPECTED_CALL, f"{where}: all-reduces only", named(call))
-        if problem := not_waited_for(call, where, mistakes.NO_WAIT):
+        if problem := not_waited_for([call], where):
             return problem
     return None
 

@@ -29,7 +29,6 @@ from autograder.kit.values import close, difference_beyond, kind_of, same
 from autograder.topics.collectives.mistakes import PATTERNS, UNTOUCHED
 from autograder.topics.data_parallelism import less_communication_mistakes as mistakes
 from autograder.topics.data_parallelism.banned import BANNED
-from autograder.topics.data_parallelism.mistakes import NO_WAIT
 from autograder.topics.data_parallelism.simulations import Combine, Compression, LocalSgd, mean
 
 RATIOS = (0.1, 0.3, 1.0)
@@ -293,7 +292,7 @@ def _compression_mistake(compression: Compression, number: int, found: Sequence[
 
 def _not_waited(ranks: Ranks) -> Problem | None:
     """Find a handle without its wait(): what its call makes is right or wrong by chance."""
-    return first(not_waited_for(call, rank, NO_WAIT) for rank, each in ranks for call in each.calls)
+    return first(not_waited_for(each.calls, rank) for rank, each in ranks)
 
 
 def _alike(found: Named, wanted: Named) -> bool:

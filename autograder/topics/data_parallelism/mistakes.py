@@ -26,9 +26,6 @@ OUT_OF_STEP = patterned("""the ranks are out of step
     that does not depend on its own samples.""")
 UNEXPECTED_CALL = mistake("""a call outside the budget
     The budget of this task is all-reduces of gradients, in the steps and nowhere else.""")
-NO_WAIT = mistake("""a handle without its wait()
-    With async_op=True the result is ready only later. Keep every handle, and wait for each of them before
-    the result is used.""")
 NO_GRADIENT = patterned("""a gradient is missing
     A parameter without a gradient on this rank still gets the mean: use zeros for its gradient. Shape and
     dtype are those of the parameter.""")

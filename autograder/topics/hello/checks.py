@@ -23,6 +23,7 @@ from autograder.kit.mistakes import (
     Mistake,
 )
 from autograder.kit.problem import Problem, first
+from autograder.kit.received import not_waited_for
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference_beyond, kind_of, same
 from autograder.topics.hello import mistakes
@@ -51,6 +52,8 @@ class _OfAllRanks(Case):
     def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
         by_rank = [(rank, outcome) for rank, outcome in enumerate(outcomes) if outcome is not None]
         problem = self._on_any(by_rank)
+        if problem and (unwaited := first(not_waited_for(each.calls, f"rank {at}") for at, each in by_rank)):
+            return unwaited  # a reader who asks is_completed() instead gets it right
         if problem and _only_one_rank_gets(by_rank):
             return replace(problem, mistake=mistakes.ON_ONE_RANK_ONLY)
         if problem or self.driver:  # which may call it more than once

@@ -13,7 +13,6 @@ from torch import nn
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, counted
 from autograder.kit.received import named, not_waited_for
-from autograder.topics.data_parallelism.mistakes import NO_WAIT
 from autograder.topics.sharded_data_parallelism import mistakes
 from fourranks.trace import Call
 
@@ -30,7 +29,7 @@ def broken_rules(calls: Sequence[Call], allowed: Sequence[str], where: str) -> P
             mistake = mistakes.ALL_REDUCED if call.op in ALL_REDUCES else mistakes.ANOTHER_COLLECTIVE
             names = ", ".join(f"dist.{op}" for op in allowed if not op.endswith("_single"))
             return Problem(mistake, f"{where}: no other collectives than {names}", named(call))
-        if problem := not_waited_for(call, where, NO_WAIT):
+        if problem := not_waited_for([call], where):
             return problem
     return None
 

@@ -19,7 +19,6 @@ from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.stretches import Stretch, stretches
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference_beyond, kind_of, same
-from autograder.topics.data_parallelism.mistakes import NO_WAIT
 from autograder.topics.data_parallelism.training import TrainingTrial
 from autograder.topics.sharded_data_parallelism import mistakes, shard_traffic, trials
 from autograder.topics.sharded_data_parallelism.banned import BANNED
@@ -124,7 +123,7 @@ class _ParameterRun:
 
     def waits(self, at: int, where: str, outcome: Outcome) -> Problem | None:
         """Find a handle without its wait(), which is reason enough for any wrong value."""
-        return first(not_waited_for(call, where, NO_WAIT) for call in outcome.calls)
+        return not_waited_for(outcome.calls, where)
 
     def values(self, at: int, where: str, outcome: Outcome) -> Problem | None:
         """Find what a rank gathers or reduces that is not what it should be."""

@@ -57,8 +57,6 @@ INDIVISIBLE_ACCEPTED = mistake("""a size that does not divide is accepted
     Ranks would hold parts of different sizes, or lose some elements. Raise a ValueError.""")
 VAGUE_REFUSAL = mistake("""a refusal that does not say why
     Name the size and the number of ranks, and say what to do about it.""")
-ACTIVATIONS_NOT_WAITED_FOR = mistake("""a handle without its wait()
-    With async_op=True the numbers come later. Wait for the handle before you use or return them.""")
 COLLECTIVES_BEFORE_FORWARD = mistake("""communication before forward
     Each rank gets the whole state dict and cuts out its shard by itself, without communication.""")
 COLLECTIVES_IN_FORWARD = mistake("""right, but with more communication in forward than allowed

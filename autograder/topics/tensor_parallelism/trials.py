@@ -46,8 +46,7 @@ def together(
 
 
 def _not_waited_for(where: str, outcome: Outcome) -> Problem | None:
-    moving = (call for call in outcome.calls if call.moves_data)
-    return first(not_waited_for(call, where, mistakes.ACTIVATIONS_NOT_WAITED_FOR) for call in moving)
+    return not_waited_for((call for call in outcome.calls if call.moves_data), where)
 
 
 def names(outcomes: Outcomes) -> list[str]:

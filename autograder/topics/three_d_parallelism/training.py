@@ -30,7 +30,6 @@ from autograder.kit.student import Outcome
 from autograder.kit.values import apart, kind_of
 from autograder.three_d import ModelConfig, whole_model
 from autograder.topics.collectives.budget import unwaited
-from autograder.topics.data_parallelism.mistakes import NO_WAIT
 from autograder.topics.three_d_parallelism import mistakes
 from autograder.topics.three_d_parallelism.axis_traffic import Allowance, excess
 from autograder.topics.three_d_parallelism.banned import BANNED
@@ -140,7 +139,7 @@ class _RunOnMesh:
         )
 
     def _collectives_in_flight(self, rank: int, where: str, outcome: Outcome) -> Problem | None:
-        return first(not_waited_for(call, where, NO_WAIT) for call in outcome.calls if call.moves_data)
+        return not_waited_for((call for call in outcome.calls if call.moves_data), where)
 
     def _last_first(self, ranks: Sequence[tuple[str, Outcome]]) -> list[tuple[int, tuple[str, Outcome]]]:
         """Give the ranks of the last stage first: what goes wrong there goes up to all."""

@@ -21,6 +21,7 @@ FAILS_AS = {
     "keeps_its_first_tensor": ("FROM_AN_EARLIER_CALL", "filled again"),
     "only_in_one_dimension": ("WRONG_FORM", "shape and the dtype"),
     "returns_its_argument_alone": ("THE_ARGUMENT_ITSELF", "a tensor of its own"),
+    "forgets_to_wait": ("NO_WAIT", "Keep every handle"),
     "calls_twice": ("SEVERAL_CALLS", "One all-reduce is enough"),
 }
 
@@ -120,6 +121,12 @@ def keeps_its_first_tensor(tensor):
 
 def only_in_one_dimension(tensor):
     return total_of(tensor.flatten()) / dist.get_world_size()
+
+
+def forgets_to_wait(tensor):
+    total = tensor.clone()
+    dist.all_reduce(total, async_op=True)
+    return total / dist.get_world_size()
 
 
 def calls_twice(tensor):

@@ -13,6 +13,7 @@ FAILS_AS = {
     "reduces_to_rank_0": ("ON_ONE_RANK_ONLY", "Every rank needs it"),
     "takes_the_mean": ("WRONG_NUMBER", "for two ranks"),
     "keeps_the_largest_so_far": ("FROM_AN_EARLIER_CALL", "filled again"),
+    "forgets_to_wait": ("NO_WAIT", "Keep every handle"),
     "calls_twice": ("SEVERAL_CALLS", "One all-reduce is enough"),
     "gathers_objects": ("SEVERAL_CALLS", "all_gather_object"),
 }
@@ -66,6 +67,12 @@ def takes_the_mean(value):
 def keeps_the_largest_so_far(value, seen=[]):  # noqa: B006
     seen.append(value)
     return reduced(max(seen), dist.ReduceOp.MAX).item()
+
+
+def forgets_to_wait(value):
+    tensor = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(tensor, dist.ReduceOp.MAX, async_op=True)
+    return tensor.item()
 
 
 def calls_twice(value):

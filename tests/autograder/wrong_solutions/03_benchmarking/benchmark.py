@@ -11,6 +11,8 @@ FAILS_AS = {
     "one_barrier_before_all": ("NO_BARRIER", "before each reading"),
     "barrier_behind_the_clock": ("BARRIER_TIMED", "before the first reading"),
     "barrier_before_the_clock_stops": ("BARRIER_TIMED", "nothing else"),
+    "forgets_to_wait": ("NO_WAIT", "Keep every handle"),
+    "forgets_to_wait_for_the_barrier": ("NO_WAIT", "Keep every handle"),
     "warm_up_timed": ("WARM_UP_TIMED", "leave their times out"),
     "warm_up_left_out": ("CALLS_OF_RUN", "exactly `warmup` times"),
     "warm_up_once": ("CALLS_OF_RUN", "exactly `warmup` times"),
@@ -115,6 +117,22 @@ def barrier_before_the_clock_stops(run, *, warmup, iterations, device, group=Non
 
     warm(run, warmup)
     return middle(slowest([timed(together, device, group) for _ in range(iterations)], device, group))
+
+
+def forgets_to_wait(run, *, warmup, iterations, device, group=None):
+    warm(run, warmup)
+    seconds = torch.tensor([timed(run, device, group) for _ in range(iterations)], device=device)
+    dist.all_reduce(seconds, dist.ReduceOp.MAX, group=group, async_op=True)
+    return middle(seconds.tolist())
+
+
+def forgets_to_wait_for_the_barrier(run, *, warmup, iterations, device, group=None):
+    warm(run, warmup)
+    seconds = []
+    for _ in range(iterations):
+        dist.barrier(group, async_op=True)
+        seconds.append(without_meeting(run, device))
+    return middle(slowest(seconds, device, group))
 
 
 def warm_up_timed(run, *, warmup, iterations, device, group=None):

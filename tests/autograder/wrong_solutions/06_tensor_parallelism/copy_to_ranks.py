@@ -17,8 +17,8 @@ FAILS_AS = {
     "forgets_return": ("WRONG_TYPE", "without `return`"),
     "broadcasts": ("WRONG_FORWARD", "two ranks"),
     "sums_twice_as_much": ("COLLECTIVES_IN_BACKWARD", "mirrors"),
-    "returns_before_the_sum": ("ACTIVATIONS_NOT_WAITED_FOR", "async_op=True"),
-    "does_not_wait": ("ACTIVATIONS_NOT_WAITED_FOR", "async_op=True"),
+    "returns_before_the_sum": ("NO_WAIT", "async_op=True"),
+    "does_not_wait": ("NO_WAIT", "async_op=True"),
 }
 
 
