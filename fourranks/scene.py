@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .protocol.calls import Call
 from .protocol.places import Line, Place
-from .source import CompoundStatement, Source
+from .source import Block, Source
 from .watch import Deadlock, End, Ended, RankView
 
 
@@ -50,11 +50,11 @@ class Scene:
         no_way_around = all(way.line > line.line for way in exits)
         return has_finished and no_way_around and all(self.surely_takes(rank, block) for block in blocks)
 
-    def surely_takes(self, rank: int, block: CompoundStatement) -> bool:
+    def surely_takes(self, rank: int, block: Block) -> bool:
         """Tell whether this is a branch that the rank takes whenever it comes to it."""
         return block.is_main_part or bool(block.is_taken_by(rank, len(self.deadlock.views)))
 
-    def blocks(self, line: Line) -> tuple[CompoundStatement, ...]:
+    def blocks(self, line: Line) -> tuple[Block, ...]:
         """Return the loops and branches around a line, innermost first."""
         return self.source.blocks(*line[:2])
 

@@ -44,7 +44,7 @@ _BEGINS_NO_STATEMENT = re.compile(r"(?=[\s#)\]}]|$)|(else|elif|except|finally)\b
 
 
 @dataclass(frozen=True)
-class CompoundStatement:
+class Block:
     """A loop or branch around a line."""
 
     kind: str  # "loop", "branch", "handler", "try"
@@ -89,7 +89,7 @@ class Source:
     def __init__(self, cells: Mapping[str, str]) -> None:
         self._cells = cells
 
-    def blocks(self, file: str, line: int) -> tuple[CompoundStatement, ...]:
+    def blocks(self, file: str, line: int) -> tuple[Block, ...]:
         """Return the loops and branches around a line, innermost first, up to the function that it is in."""
         return self._function(file, line).blocks(line)
 
@@ -143,7 +143,7 @@ class _Definition:
         self._lines, self._offset = lines, first - 1
         self._paths = [*_paths(root)] if root is not None else []
 
-    def blocks(self, line: int) -> tuple[CompoundStatement, ...]:
+    def blocks(self, line: int) -> tuple[Block, ...]:
         # What a call is given was computed before the call was made: only what is around it counts.
         reaching = (p for p in self._paths if not any(isinstance(node, ast.Call) for node, _ in p[:-1]))
         path = max((p for p in reaching if _covers(p[-1][0], line - self._offset)), key=len, default=())
@@ -176,16 +176,14 @@ class _Definition:
                 found.append(Exit(keyword, at))
         return sorted(found, key=lambda way: way.line)
 
-    def _block(self, node: ast.AST, arm: str) -> CompoundStatement | None:
+    def _block(self, node: ast.AST, arm: str) -> Block | None:
         kind = _KINDS.get(type(node))
         if kind is None or not isinstance(node, _Placed | ast.match_case) or not _is_inside(node, arm):
             return None
         first, end = _first_line(node), _last_line(node)
         statement = self._lines[first - 1].strip()
         text = f"else of {statement}" if isinstance(node, ast.If) and arm == "orelse" else statement
-        return CompoundStatement(
-            kind, first + self._offset, end + self._offset, text, statement, _condition(node, arm)
-        )
+        return Block(kind, first + self._offset, end + self._offset, text, statement, _condition(node, arm))
 
 
 def _condition(node: ast.AST, arm: str) -> ast.expr | None:

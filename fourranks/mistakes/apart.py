@@ -9,7 +9,7 @@ from ..naming import describe, name_ranks, sentence_case
 from ..protocol.calls import Call
 from ..protocol.places import Line
 from ..scene import Scene, stack
-from ..source import CompoundStatement, Exit
+from ..source import Block, Exit
 from .partings import Parting, branches_of_one, fork_of, partings
 
 ANSWERS = {"send": "recv", "recv": "send"}  # what the other side of a message calls
@@ -151,9 +151,7 @@ def _loop_left_early(scene: Scene, parting: Parting) -> str | None:
     return f"{text} All ranks need the same number."
 
 
-def _how_left(
-    scene: Scene, parting: Parting, around: Sequence[tuple[Line, CompoundStatement]], missed: int
-) -> str:
+def _how_left(scene: Scene, parting: Parting, around: Sequence[tuple[Line, Block]], missed: int) -> str:
     """Say which of these loops and branches may be why a rank has missed calls, and how."""
     loops, branches = (
         dict.fromkeys(
@@ -175,7 +173,7 @@ def _how_left(
     return f"{left} {times} early, or skipped {them}:\n"
 
 
-def _may_be_left(scene: Scene, parting: Parting) -> list[tuple[Line, CompoundStatement]]:
+def _may_be_left(scene: Scene, parting: Parting) -> list[tuple[Line, Block]]:
     """Return the loops that the other rank may have left, and branches in them, innermost first.
 
     How often a rank went through an outer loop, its calls in an inner one do not tell.
@@ -198,9 +196,7 @@ def _may_be_left(scene: Scene, parting: Parting) -> list[tuple[Line, CompoundSta
     ]
 
 
-def _ways_out_of(
-    scene: Scene, parting: Parting, around: Sequence[tuple[Line, CompoundStatement]]
-) -> list[str]:
+def _ways_out_of(scene: Scene, parting: Parting, around: Sequence[tuple[Line, Block]]) -> list[str]:
     """Name the statements by which a rank may have left loops around a call, or one of their iterations."""
     loops = {line: block for line, block in around if block.kind == "loop"}  # the outermost of each function
     lines = stack(parting.call)
@@ -252,7 +248,7 @@ def _meets_its_other_side(scene: Scene, parting: Parting) -> bool:
     return other is not None and _may_meet(parting) and branches_of_one(scene, line, other) is not None
 
 
-def _not_around(scene: Scene, parting: Parting) -> list[CompoundStatement]:
+def _not_around(scene: Scene, parting: Parting) -> list[Block]:
     """Return the loops and branches around a call, innermost first, without those of the other rank."""
     blocks = scene.blocks(parting.line)
     if parting.has_left:
@@ -316,7 +312,7 @@ def _group(call: Call) -> tuple[str, tuple[int, ...]]:
     return call.group, call.ranks
 
 
-def _advice(block: CompoundStatement) -> str:
+def _advice(block: Block) -> str:
     if block.names_the_rank:
         return "A collective needs every rank of its group: move it out of the branch."
     return (

@@ -10,7 +10,7 @@ from itertools import dropwhile
 from ..protocol.calls import Call
 from ..protocol.places import Line
 from ..scene import Scene, stack
-from ..source import CompoundStatement
+from ..source import Block
 
 
 @dataclass(frozen=True)
@@ -186,9 +186,7 @@ def _turns(scene: Scene, rank: int, calls: Mapping[int, Call]) -> dict[int, tupl
     return turns
 
 
-def branches_of_one(
-    scene: Scene, line: Line, other: Line
-) -> tuple[CompoundStatement, CompoundStatement] | None:
+def branches_of_one(scene: Scene, line: Line, other: Line) -> tuple[Block, Block] | None:
     """Return the branches of the same `if` that two lines are in, if they are in different ones."""
     for block in scene.blocks(line):
         for their in scene.blocks(other):

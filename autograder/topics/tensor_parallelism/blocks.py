@@ -23,7 +23,7 @@ ROWS, COLUMNS, LAST = Cut(0), Cut(1), Cut(-1)
 
 
 @dataclass(frozen=True)
-class Block:
+class ShardedBlock:
     """A module that is cut over ranks, with the module of one process that it must equal.
 
     Attributes:
@@ -52,10 +52,10 @@ class Block:
     traits: tuple[str, ...] = ()
 
 
-def column(n: int) -> Iterator[Block]:
+def column(n: int) -> Iterator[ShardedBlock]:
     for bias, gather, inputs in ((True, False, (3, 7)), (False, True, (2, 3, 7)), (True, True, (1, 7))):
         whole_output = (*inputs[:-1], 3 * n)
-        yield Block(
+        yield ShardedBlock(
             f"{'with' if bias else 'without'} bias, output {'gathered' if gather else 'cut'}",
             partial(nn.Linear, 7, 3 * n, bias=bias),
             (7, 3 * n),
@@ -70,10 +70,10 @@ def column(n: int) -> Iterator[Block]:
         )
 
 
-def row(n: int) -> Iterator[Block]:
+def row(n: int) -> Iterator[ShardedBlock]:
     for bias, is_cut, leading in ((True, True, (2, 3)), (False, True, (3,)), (True, False, (1, 2))):
         inputs = (*leading, 2 * n)
-        yield Block(
+        yield ShardedBlock(
             f"{'with' if bias else 'without'} bias, input {'cut' if is_cut else 'whole'}",
             partial(nn.Linear, 2 * n, 7, bias=bias),
             (2 * n, 7),
@@ -92,9 +92,9 @@ def row(n: int) -> Iterator[Block]:
 _MLP_CUTS = {"up.weight": ROWS, "up.bias": ROWS, "down.weight": COLUMNS, "down.bias": WHOLE}
 
 
-def mlp(n: int) -> Iterator[Block]:
+def mlp(n: int) -> Iterator[ShardedBlock]:
     for inputs in ((2, 3, 7), (5, 7)):
-        yield Block(
+        yield ShardedBlock(
             f"input of shape {inputs}",
             partial(MLP, 7, 3 * n),
             (7, 3 * n),
@@ -105,13 +105,13 @@ def mlp(n: int) -> Iterator[Block]:
         )
 
 
-def attention(n: int) -> Iterator[Block]:
+def attention(n: int) -> Iterator[ShardedBlock]:
     by_heads = Cut(0, blocks=3)
     cuts = {"qkv.weight": by_heads, "qkv.bias": by_heads, "out.weight": COLUMNS, "out.bias": WHOLE}
     for per_rank, causal, leading in ((2, True, (2, 5)), (1, False, (1, 7)), (2, False, (1, 3))):
         num_heads = per_rank * n
         inputs = (*leading, 3 * num_heads)
-        yield Block(
+        yield ShardedBlock(
             f"{counted(num_heads, 'head')}{', causal' if causal else ''}",
             partial(Attention, 3 * num_heads, num_heads, causal),
             (3 * num_heads, num_heads),
@@ -124,11 +124,11 @@ def attention(n: int) -> Iterator[Block]:
         )
 
 
-def deep_mlp(n: int) -> Iterator[Block]:
+def deep_mlp(n: int) -> Iterator[ShardedBlock]:
     for num_layers, leading in ((3, (1, 5)), (1, (5,))):
         inputs, kinds = (*leading, 2 * n), ("weight", "bias")
         inner = (_collective("reduce_scatter", inputs, num_layers - 1),) if num_layers > 1 else ()
-        yield Block(
+        yield ShardedBlock(
             f"{num_layers} layer{'s' * (num_layers > 1)}",
             partial(DeepMLP, 2 * n, num_layers),
             (2 * n, num_layers),
@@ -140,10 +140,10 @@ def deep_mlp(n: int) -> Iterator[Block]:
         )
 
 
-def sequence_mlp(n: int) -> Iterator[Block]:
+def sequence_mlp(n: int) -> Iterator[ShardedBlock]:
     for inputs in ((2, 3 * n, 7), (1, n, 7)):
         gather_and_scatter = (_collective("all_gather", inputs), _collective("reduce_scatter", inputs))
-        yield Block(
+        yield ShardedBlock(
             f"input of shape {inputs}",
             partial(PreNormMLP, 7, 3 * n),
             (7, 3 * n),

@@ -24,13 +24,13 @@ from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.topics.tensor_parallelism import blocks, mistakes
 from autograder.topics.tensor_parallelism.banned import BANNED
-from autograder.topics.tensor_parallelism.blocks import Block
+from autograder.topics.tensor_parallelism.blocks import ShardedBlock
 from autograder.topics.tensor_parallelism.differentiable_collectives import cut_graph, elsewhere, refusal
 from autograder.topics.tensor_parallelism.shards import WHOLE, Cut, Tensors, cut_all, parts_of_a_sum
 from autograder.topics.tensor_parallelism.traffic import excess, least_received
 from autograder.topics.tensor_parallelism.trials import Outcomes, ShardedTrial, names, together
 
-Blocks = Callable[[int], Iterator[Block]]  # by the number of ranks
+Blocks = Callable[[int], Iterator[ShardedBlock]]  # by the number of ranks
 State = dict[str, torch.Tensor]  # by the name of a parameter
 
 
@@ -57,37 +57,37 @@ def _module(
 
 
 @_module("ColumnParallelLinear", blocks.indivisible_width)
-def column_parallel_linear(num_ranks: int) -> Iterator[Block]:
+def column_parallel_linear(num_ranks: int) -> Iterator[ShardedBlock]:
     """Check `ColumnParallelLinear`: values, gradients, traffic, and what each rank holds."""
     return blocks.column(num_ranks)
 
 
 @_module("RowParallelLinear", blocks.indivisible_input)
-def row_parallel_linear(num_ranks: int) -> Iterator[Block]:
+def row_parallel_linear(num_ranks: int) -> Iterator[ShardedBlock]:
     """Check `RowParallelLinear`: values, gradients, traffic, and what each rank holds."""
     return blocks.row(num_ranks)
 
 
 @_module("ParallelMLP", blocks.indivisible_width)
-def parallel_mlp(num_ranks: int) -> Iterator[Block]:
+def parallel_mlp(num_ranks: int) -> Iterator[ShardedBlock]:
     """Check `ParallelMLP`: one all-reduce forward and one backward."""
     return blocks.mlp(num_ranks)
 
 
 @_module("ParallelAttention", blocks.indivisible_heads)
-def parallel_attention(num_ranks: int) -> Iterator[Block]:
+def parallel_attention(num_ranks: int) -> Iterator[ShardedBlock]:
     """Check `ParallelAttention`: one all-reduce forward and one backward, with heads that stay together."""
     return blocks.attention(num_ranks)
 
 
 @_module("AllGatherMLP", blocks.indivisible_layers)
-def all_gather_mlp(num_ranks: int) -> Iterator[Block]:
+def all_gather_mlp(num_ranks: int) -> Iterator[ShardedBlock]:
     """Check `AllGatherMLP`: an all-gather a layer forward, a reduce-scatter backward."""
     return blocks.deep_mlp(num_ranks)
 
 
 @_module("SequenceParallelMLP", blocks.indivisible_width)
-def sequence_parallel_mlp(num_ranks: int) -> Iterator[Block]:
+def sequence_parallel_mlp(num_ranks: int) -> Iterator[ShardedBlock]:
     """Check `SequenceParallelMLP`: the input is cut along the sequence, and so is the output."""
     return blocks.sequence_mlp(num_ranks)
 
@@ -111,7 +111,7 @@ class _ExpectedModule:
     of_all_loaded: list[torch.Tensor]
 
 
-def _trial(setting: Setting, block: Block) -> Trial:
+def _trial(setting: Setting, block: ShardedBlock) -> Trial:
     num_ranks = len(setting.ranks)
     whole = _drawn(block.whole().double(), setting.draws)
     x = _randn(block.inputs, setting.draws).requires_grad_()
@@ -144,7 +144,7 @@ def _after_another_input(trial: Trial) -> Trial:
     return used_before(trial, drivers.run_again, inputs)
 
 
-def _loaded(whole: nn.Module, block: Block, at: int, num_ranks: int, draws: Draws) -> State:
+def _loaded(whole: nn.Module, block: ShardedBlock, at: int, num_ranks: int, draws: Draws) -> State:
     """Return the whole state as one rank gets it: with new random numbers for the parts of other ranks."""
     return {
         name: block.cuts[name].only(at, parameter.detach(), _randn(parameter.shape, draws), num_ranks)
@@ -169,7 +169,7 @@ def _gradients(module: nn.Module) -> State:
     return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
 
 
-def _examine(block: Block, expected: _ExpectedModule, outcomes: Outcomes) -> Problem | None:
+def _examine(block: ShardedBlock, expected: _ExpectedModule, outcomes: Outcomes) -> Problem | None:
     return (
         _wrong_parameters(block, expected.states, outcomes)
         or _whole_weight(block, expected.states[0], outcomes)
@@ -182,7 +182,7 @@ def _examine(block: Block, expected: _ExpectedModule, outcomes: Outcomes) -> Pro
     )
 
 
-def _wrong_parameters(block: Block, states: Sequence[State], outcomes: Outcomes) -> Problem | None:
+def _wrong_parameters(block: ShardedBlock, states: Sequence[State], outcomes: Outcomes) -> Problem | None:
     """Find parameters with other names, or after `load_full` with other values than this rank's part has."""
     naive_cuts = {name: Cut(cut.dim) for name, cut in block.cuts.items()}
     for at, (rank, outcome) in enumerate(outcomes):
@@ -202,7 +202,7 @@ def _wrong_parameters(block: Block, states: Sequence[State], outcomes: Outcomes)
     return None
 
 
-def _whole_weight(block: Block, state: State, outcomes: Outcomes) -> Problem | None:
+def _whole_weight(block: ShardedBlock, state: State, outcomes: Outcomes) -> Problem | None:
     """Find a tensor as large as a whole weight that is sharded; others, such as masks, may have any size."""
     largest = max(part.numel() for part in cut_all(state, block.cuts, len(outcomes))[0].values())
     whole = {weight.numel() for weight in state.values() if weight.numel() > largest}
@@ -222,7 +222,7 @@ def _in_shared_memory(rank: str, ran: drivers.ModuleRun) -> Problem | None:
     return Problem(mistakes.SHARED_WITH_THE_STATE_DICT, expected, "in that of the state dict")
 
 
-def _wrong_output(block: Block, expected: _ExpectedModule, outcomes: Outcomes) -> Problem | None:
+def _wrong_output(block: ShardedBlock, expected: _ExpectedModule, outcomes: Outcomes) -> Problem | None:
     n, output, found = len(outcomes), expected.output, [outcome.value.output for _, outcome in outcomes]
     bias = expected.states[0][block.added_once] if block.added_once else torch.zeros(())
     too_often, without_bias = output + (n - 1) * bias, output - bias
@@ -238,12 +238,12 @@ def _wrong_output(block: Block, expected: _ExpectedModule, outcomes: Outcomes) -
     return tensors.wrong(found, names(outcomes)) or cut_graph(outcomes, "an output")
 
 
-def _wrong_input_gradient(block: Block, want: torch.Tensor, outcomes: Outcomes) -> Problem | None:
+def _wrong_input_gradient(block: ShardedBlock, want: torch.Tensor, outcomes: Outcomes) -> Problem | None:
     found = [outcome.value.gradient for _, outcome in outcomes]
     return _wrong_gradient("gradient of the input", block.input_cut, want, found, outcomes)
 
 
-def _wrong_gradients(block: Block, wanted: State, outcomes: Outcomes) -> Problem | None:
+def _wrong_gradients(block: ShardedBlock, wanted: State, outcomes: Outcomes) -> Problem | None:
     found = [outcome.value.gradients for _, outcome in outcomes]
     return first(
         _wrong_gradient(f"{name}.grad", block.cuts[name], want, [own.get(name) for own in found], outcomes)
