@@ -36,6 +36,7 @@ def solutions() -> dict:
     ("operation", "name"),
     [
         ("sharded_optimizer", "RightOptimizer"),
+        ("sharded_optimizer", "hands_the_closure_on"),
         ("sharded_gradients", "RightGradients"),
         ("sharded_parameter", "RightParameter"),
         ("sharded_module", "RightModule"),

@@ -32,7 +32,7 @@ class Remembering(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr})
 
     @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]  # it takes no closure
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # an answer may hand it on
         for group in self.param_groups:
             for parameter in group["params"]:
                 state = self.state[parameter]

@@ -29,7 +29,7 @@ class Clipped(torch.optim.Optimizer):
         self.limit = limit
 
     @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]  # it takes no closure
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # an answer may hand it on
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
