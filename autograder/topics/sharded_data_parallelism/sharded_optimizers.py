@@ -134,7 +134,7 @@ PLANS: dict[str, Plan] = {
     "frozen parameters": _PLAN | {"groups": [[_ALL, {}]], "frozen": [1, 2]},
     ONE: _PLAN | {"kind": "clipped", "groups": [[[0], {}]], "frozen": _ALL[1:]},
 }
-_OWNED = PLANS["a group that comes later"] | {"owned": True}
+_OWNED = PLANS["a group that comes later"] | {"owned": True, "frozen": [2]}  # which changes later owners
 _NO_GRADIENT = 3  # the parameter that has none in the second step
 # What the usual mistakes make of a plan.
 _PLAN_MISTAKES: dict[Mistake, Callable[[Plan], Plan]] = {
@@ -174,7 +174,8 @@ def _plan_trial(setting: Setting, title: str, plan: Plan, size: int = 1) -> Trai
     ]
     gradients[1][_NO_GRADIENT] = None
     added = [at for places, _ in plan["groups"] for at in places]  # in which order owners are assigned
-    owners = shard_traffic.owners([weights[at].numel() for at in added], setting.world_size)
+    numels = [weights[at].numel() * (at not in plan["frozen"]) for at in added]
+    owners = shard_traffic.owners(numels, setting.world_size)
     owner_of = dict(zip(added, owners, strict=True))
 
     def own(rank: int) -> Gradients:

@@ -21,6 +21,7 @@ FAILS_AS = {
     "steps_twice": ("WRONG_UPDATE", "once a step"),
     "other_owners": ("ANOTHER_OWNER", "assign_owner(loads, parameter)"),
     "counts_anew_for_each_group": ("ANOTHER_OWNER", "assign_owner(loads, parameter)"),
+    "counts_frozen_parameters": ("ANOTHER_OWNER", "frozen ones too"),
     "calls_the_closure_last": ("CLOSURE_CALLED_LATE", "the closure first"),
     "calls_the_closure_without_gradients": ("CLOSURE_WITHOUT_GRADIENTS", "torch.enable_grad()"),
     "calls_the_closure_twice": ("CLOSURE_CALLED_AGAIN", "without it"),
@@ -145,6 +146,13 @@ class counts_anew_for_each_group(RightOptimizer):
     def add_param_group(self, group):
         self.loads = [0] * self.n
         super().add_param_group(group)
+
+
+class counts_frozen_parameters(RightOptimizer):
+    def choose(self, parameter):
+        owner = self.loads.index(min(self.loads))
+        self.loads[owner] += parameter.numel()
+        return owner
 
 
 class calls_the_closure_last(RightOptimizer):
