@@ -174,13 +174,21 @@ class _ShardedRun:
         state = module.state_dict()
         return (
             first(_other_names(state, got, where) for got in states)
-            or different(
-                _without(state, buffers), _named(states[0]), training_mistakes.PARAMETERS_DIFFER, where
-            )
+            or self._other_parameters(_without(state, buffers), _named(states[0]), where)
             or different(_only(state, buffers), _named(states[0]), training_mistakes.BUFFERS_DIFFER, where)
             or gradient_traffic.copied_twice(module, outcome.calls, began, where)
             or self._wrong_shards(found, where)
         )
+
+    def _other_parameters(self, want: models.Named, got: models.Named, where: str) -> Problem | None:
+        """Find other parameters than rank 0's, or rank 0's that were rounded to the dtype for computing."""
+        problem = different(want, got, training_mistakes.PARAMETERS_DIFFER, where)
+        if problem is None or self.kind.dtype is None:
+            return problem
+        dtype = self.kind.dtype
+        rounded, found = ({name: named[name].to(dtype) for name in want} for named in (want, got))
+        other = different(rounded, found, training_mistakes.PARAMETERS_DIFFER, where)
+        return problem if other else replace(problem, mistake=mistakes.MASTERS_NOT_KEPT)
 
     def _parts(self, outcome: Outcome) -> list[Stretch]:
         return stretches(outcome, "began", self.kind.steps)

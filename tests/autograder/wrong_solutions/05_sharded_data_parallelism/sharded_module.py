@@ -21,6 +21,7 @@ FAILS_AS = {
     "keeps_what_a_parent_reads": ("WRONG_AFTER_THE_FIRST_STEP", "belongs to a child"),
     "prefixes_the_state": ("NAMES_OF_THE_STATE", "without a prefix"),
     "state_of_shards": ("NOT_THE_WHOLE_STATE", "gathers every shard"),
+    "state_by_way_of_compute_dtype": ("MASTERS_NOT_KEPT", "does not bring back"),
 }
 
 
@@ -147,3 +148,13 @@ class prefixes_the_state(RightModule):
 class state_of_shards(RightModule):
     def full_state_dict(self):
         return {name: value.clone() for name, value in self.module.state_dict().items()}
+
+
+class state_by_way_of_compute_dtype(RightModule):
+    def full_state_dict(self):
+        state = super().full_state_dict()
+        return state | {
+            name: self.gather(parameter).to(parameter.dtype)
+            for name, parameter in self.module.named_parameters(remove_duplicate=False)
+            if parameter in self.whole
+        }
