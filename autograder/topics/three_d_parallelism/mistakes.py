@@ -207,6 +207,9 @@ BLOCKS_AVERAGED = patterned("""blocks are not weighted
 ATTENTION_NOT_FINITE = patterned("""numbers that are not finite
     exp of a large score is infinite. Subtract the largest score so far from every score, and rescale both
     sums when a block brings a larger one; the largest of the first block is not enough.""")
+ROUNDED_ATTENTION = mistake("""an output that was rounded to float32
+    Only late digits differ. q, k and v are float64: compute in their dtype, without .float(), and make every
+    buffer in it, too.""")
 WRONG_ATTENTION = patterned("""a wrong output
     Are the scores divided by the root of a head's width? Then try it on two ranks with one token each,
     without a mask. What do the two weights of a query sum up to? If only a mask goes wrong: whose block is

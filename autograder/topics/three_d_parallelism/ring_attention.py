@@ -26,6 +26,7 @@ from autograder.topics.three_d_parallelism.banned import BANNED
 from autograder.topics.three_d_parallelism.trials import RingTrial, modified
 
 TOLERANCE = 1e-9  # of float64: the blocks of a softmax may be added up in any order
+FLOAT32 = 1e-5  # what is left of values that were rounded to float32 on their way
 HEADS, TOKENS, WIDTH = 2, 3, 8  # tokens of one rank; the root of the width is not its half
 
 
@@ -77,14 +78,17 @@ class _Whole:
         if not isinstance(seen.output, torch.Tensor) or kind_of(seen.output) != kind_of(want):
             return Problem(mistakes.NO_OUTPUT, f"{where}: {kind_of(want)}", kind_of(seen.output))
         if not close(seen.output, want, TOLERANCE):
-            return _differing(self._mistake(position, seen.output), f"{where}, output", want, seen.output)
+            mistake = self._mistake(position, want, seen.output)
+            return _differing(mistake, f"{where}, output", want, seen.output)
         if not seen.differentiable:
             return Problem(mistakes.ATTENTION_CUT, f"{where}: an output with a grad_fn", "one without")
         return None
 
-    def _mistake(self, position: int, got: torch.Tensor) -> Mistake:
+    def _mistake(self, position: int, want: torch.Tensor, got: torch.Tensor) -> Mistake:
         if not got.isfinite().all():
             return mistakes.ATTENTION_NOT_FINITE
+        if close(got, want, FLOAT32):
+            return mistakes.ROUNDED_ATTENTION
         usual = {
             mistakes.OWN_BLOCK_ONLY: self.of_own_blocks(),
             mistakes.MASK_OF_THE_BLOCK: self.parts(self.attended(not self.causal)),

@@ -13,6 +13,7 @@ FAILS_AS = {
     "NeverRescales": ("WRONG_ATTENTION", "two ranks"),
     "DoesNotScale": ("WRONG_ATTENTION", "root of a head's width"),
     "ScalesByHalfTheWidth": ("WRONG_ATTENTION", "root of a head's width"),
+    "ComputesInFloat32": ("ROUNDED_ATTENTION", "in their dtype"),
     "SubtractsNoMaximum": ("ATTENTION_NOT_FINITE", "Subtract the largest score"),
     "KeepsTheFirstMaximum": ("ATTENTION_NOT_FINITE", "when a block brings a larger one"),
     "receives_into_k_and_v": ("MODIFIED", "belongs to the caller"),
@@ -106,6 +107,11 @@ class DoesNotScale(Ring):
 class ScalesByHalfTheWidth(Ring):
     def scores(self, k):
         return self.q @ k.transpose(-1, -2) / (self.q.shape[-1] * 0.5)
+
+
+class ComputesInFloat32(Ring):
+    def __new__(cls, q, k, v, group, causal=True):
+        return super().__new__(cls, q.float(), k.float(), v.float(), group, causal).double()
 
 
 class SubtractsNoMaximum(Ring):
