@@ -38,6 +38,7 @@ CLUSTER = Cluster(
         ("estimate_step", "NamesEachFactor", {"cases": 1}),
         ("ring_attention", "Ring", {"world_sizes": (1, 3)}),
         ("dispatch_to_experts", "Experts", {"world_sizes": (1, 3)}),
+        ("dispatch_to_experts", "AddsUpATableOfNumbers", {"world_sizes": (3,)}),
     ],
 )
 def test_another_way_of_being_right_passes(operation, name, limits):

@@ -132,7 +132,7 @@ class _Routing:
         if len(collectives) > MOST_CALLS:
             expected = f"{where}: at most {MOST_CALLS} collectives"
             return Problem(mistakes.EXPERTS_COLLECTIVES, expected, f"{len(collectives)}")
-        most = self.passing(position) + n * n * BYTES
+        most = self.passing(position) + 2 * n * n * BYTES  # what an all-reduce of all numbers takes
         nbytes = sum(sent(call, self.ranks[position]) for call in calls)
         if nbytes <= most:
             return None

@@ -370,14 +370,17 @@ class Experts:
     def dispatch(self, tokens, assignment):
         order = self.order(assignment)
         leaving = torch.bincount(assignment, minlength=self.size)
-        arriving = torch.empty_like(leaving)
-        dist.all_to_all_single(arriving, leaving, group=self.group)
-        there, back = leaving.tolist(), arriving.tolist()
+        there, back = leaving.tolist(), self.arriving(leaving).tolist()
 
         def combine(outputs):
             return self.home(self.exchange(outputs, back, there), order)
 
         return self.exchange(tokens[order], there, back), combine
+
+    def arriving(self, leaving):
+        numbers = torch.empty_like(leaving)
+        dist.all_to_all_single(numbers, leaving, group=self.group)
+        return numbers
 
     def order(self, assignment):
         return assignment.argsort(stable=True)

@@ -120,3 +120,12 @@ class SortsInPlace(Experts):
         order = super().order(assignment)
         assignment.copy_(assignment[order])
         return order
+
+
+class AddsUpATableOfNumbers(Experts):  # which is right: only numbers of tokens are sent
+    def arriving(self, leaving):
+        rank = dist.get_rank(self.group)
+        table = leaving.new_zeros(self.size, self.size)
+        table[rank] = leaving
+        dist.all_reduce(table, group=self.group)
+        return table[:, rank]
