@@ -55,6 +55,11 @@ def test_a_rank_that_keeps_all_moments_is_told_how_much_it_may_keep():
     assert "of 133,120 bytes" in text
 
 
+def test_one_gradient_is_named_in_the_singular():
+    sums = shelf.wrong_solutions(TOPIC, "sharded_parameter")["sums"]
+    assert ".shard.grad after 1 gradient [0]" in str(failure_of("sharded_parameter", sums, **FEW))
+
+
 def test_weights_that_are_kept_for_backward_are_told_from_layers_that_are_not_freed():
     for name, headline in {
         "keeps_weights_for_backward": "right, but parameters are kept for backward",

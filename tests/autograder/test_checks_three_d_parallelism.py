@@ -72,6 +72,12 @@ def test_a_skipped_block_ends_in_a_deadlock_that_names_the_ranks_that_wait():
     assert "Rank 0 finished" in text
 
 
+def test_one_call_is_named_in_the_singular():
+    twice = shelf.wrong_solutions(TOPIC, "checkpointed")["computes_twice_at_once"]
+    text = str(failure_of("checkpointed", twice, num_layers=(1,)))
+    assert "1 call in forward, 2 in all" in text
+
+
 def test_what_meshes_that_go_wrong_have_in_common_is_told_of_training_only():
     own_groups = shelf.wrong_solutions(TOPIC, "build_mesh")["only_own_groups"]
     assert "group of its own axis" not in failure_of("build_mesh", own_groups).verdict.hint

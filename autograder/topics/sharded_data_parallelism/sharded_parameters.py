@@ -13,7 +13,7 @@ from autograder.inside.drivers import sharded_parameters as drivers
 from autograder.inside.reports import as_many
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import Mistake
-from autograder.kit.problem import Problem, first
+from autograder.kit.problem import Problem, counted, first
 from autograder.kit.received import not_waited_for
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.stretches import Stretch, stretches
@@ -159,7 +159,7 @@ class _ParameterRun:
         )
         replaced = number > 1 and close(got, latest, _TOLERANCES[self.kind.used_in])
         mistake = mistakes.GRADIENT_NOT_ADDED if replaced else mistakes.ANOTHER_GRADIENT
-        where = f"{where}, .shard.grad after {number} gradients"
+        where = f"{where}, .shard.grad after {counted(number, 'gradient')}"
         tolerance = _TOLERANCES[self.kind.used_in]  # in which it was reduced
         return self._other(want, got, mistake, where, tolerance) or self._rounded(got, number, where)
 

@@ -15,7 +15,7 @@ from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
-from autograder.kit.problem import Problem
+from autograder.kit.problem import Problem, counted
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, kind_of, number
 from autograder.topics.three_d_parallelism import mistakes
@@ -106,7 +106,7 @@ class _CheckpointedCall:
     def _price(self, got: Recomputed) -> Problem | None:
         number_of = len(self.weights)
         if got.forwards < number_of:
-            expected = f"{number_of} calls of the function in forward"
+            expected = f"{counted(number_of, 'call')} of the function in forward"
             return Problem(mistakes.NOT_THE_RESULT, expected, f"{got.forwards}")
         # Two results of a layer are both part of the graph outside, which may hold what they are made of.
         if self.recorded and not self.pair and got.alive:
@@ -114,7 +114,7 @@ class _CheckpointedCall:
             return Problem(mistakes.CHECKPOINT_KEEPS_ACTIVATIONS, expected, f"{got.alive}")
         most = number_of * (2 if self.recorded else 1)
         if got.forwards > number_of or got.total > most:
-            expected = f"{number_of} calls in forward, {most} in all"
+            expected = f"{counted(number_of, 'call')} in forward, {most} in all"
             got_text = f"{got.forwards} and {got.total}"
             return Problem(mistakes.COMPUTED_AGAIN_TOO_OFTEN, expected, got_text)
         return None
