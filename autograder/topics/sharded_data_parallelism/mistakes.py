@@ -183,6 +183,9 @@ LEFT_OVER_AFTER_THE_STEP = mistake("""memory that is left over after the step
     After the step, a rank may hold only its shards and their gradients. Drop handles, gathered parameters
     and full gradients.""")
 
+NO_SHARDED_GRADIENT = patterned("""a shard without a gradient
+    What torch.distributed has gathered has no history: it needs a torch.autograd.Function that takes the
+    shard. Its backward gets the gradient of the whole parameter, and reduces it.""")
 WRONG_SHARDED_GRADIENT = patterned("""wrong gradients
     A parameter that is used in several places, or in several backwards, has a gradient from each: add the
     mean of each to what .shard.grad holds, and replace nothing. If gradients differ a little from run to

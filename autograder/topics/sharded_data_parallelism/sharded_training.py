@@ -242,7 +242,7 @@ class _ShardedRun:
         got = _implied(before, after, want)
         return (
             shard_traffic.broken_rules(own, (*GATHERS, *REDUCES, *ALL_REDUCES), where)
-            or self._wrong_gradients(got, want, at, where)
+            or self._wrong_gradients(got, want, dtypes, at, where)
             or different(_only(before, self._still()), after, training_mistakes.WEIGHTS_MOVED, where)
             or self._masters(dtypes, where)
             or self._heavy(forward, backward, where)
@@ -256,7 +256,7 @@ class _ShardedRun:
         return [*frozen, *models.contents(module)[1]]
 
     def _wrong_gradients(
-        self, got: models.Gradients, want: ExpectedGradients, at: int, where: str
+        self, got: models.Gradients, want: ExpectedGradients, dtypes: dict[str, str], at: int, where: str
     ) -> Problem | None:
         if self.kind.dtype:  # sums in this dtype, in any order
             got = _in_dtype(got, self.kind.dtype)
@@ -264,7 +264,14 @@ class _ShardedRun:
                 _in_dtype(want.mean, self.kind.dtype),
                 [_in_dtype(each, self.kind.dtype) for each in want.local],
             )
-        return wrong_gradients(got, want, at, where)
+        problem = wrong_gradients(got, want, at, where)
+        if problem is None or problem.mistake is not training_mistakes.WRONG_GRADIENT:
+            return problem
+        for name, mean in want.mean.items():
+            if mean is not None and mean.any() and f"module.{name}" not in dtypes:
+                expected = f"{where}, module.{name}.grad: a gradient"
+                return Problem(mistakes.NO_SHARDED_GRADIENT, expected, "None")
+        return problem
 
     def _masters(self, dtypes: dict[str, str], where: str) -> Problem | None:
         """Find a gradient that is not in its parameter's own dtype."""

@@ -18,6 +18,7 @@ FAILS_AS = {
     "all_reduces": ("MORE_ALL_REDUCED", "reduce-scatter"),
     "averages_frozen_parameters": ("MORE_ALL_REDUCED", "a frozen parameter has none"),
     "replaces_gradients": ("WRONG_SHARDED_GRADIENT", "replace nothing"),
+    "gathers_without_history": ("NO_SHARDED_GRADIENT", "takes the shard"),
     "keeps_what_a_parent_reads": ("WRONG_AFTER_THE_FIRST_STEP", "belongs to a child"),
     "prefixes_the_state": ("NAMES_OF_THE_STATE", "without a prefix"),
     "state_of_shards": ("NOT_THE_WHOLE_STATE", "gathers every shard"),
@@ -132,6 +133,13 @@ class averages_frozen_parameters(RightModule):
 class replaces_gradients(RightModule):
     def add(self, shard, mean):
         shard.grad = mean
+
+
+class gathers_without_history(RightModule):
+    def full(self, shard):
+        if shard not in self.held:
+            self.held[shard] = self.gather(shard)
+        return self.held[shard]
 
 
 class keeps_what_a_parent_reads(RightModule):
