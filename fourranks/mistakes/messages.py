@@ -190,10 +190,11 @@ def cycle_of(scene: Scene) -> list[int]:
 
 def without_match(scene: Scene) -> str | None:
     """Say that a message waits, where the reports do not show why."""
-    found = next(((r, c) for r, c in scene.deadlock.blocked.items() if c.is_point_to_point), None)
-    if found is None:
+    waiting = {rank: call for rank, call in scene.deadlock.blocked.items() if call.is_point_to_point}
+    if not waiting:
         return None
-    rank, call = found
+    # one for a rank that waits in a message itself may only wait because of that one
+    rank, call = min(waiting.items(), key=lambda each: each[1].peer is None or each[1].peer in waiting)
     general = "Every send needs a recv, and every recv a send: same pair of ranks, same tag, same order."
     if call.peer is not None and (how := scene.view(call.peer).ended):
         name = {"send": "recv from", "recv": "send to"}[call.op]

@@ -595,6 +595,12 @@ def explanation(group, cell, ranks=None):
             "Rank 0 skipped the monitored_barrier inside `if rank:`",
             id="a monitored barrier",
         ),
+        pytest.param(
+            "import time\nif rank == 0: dist.recv(x, 1)\nif rank == 1: dist.send(x, 2)\n"
+            "if rank == 2: time.sleep(0.5)\ndist.barrier()",
+            "Rank 1's send waits for a recv on rank 2, but that one is stuck in barrier (line 6).",
+            id="a message behind which another rank waits for one",
+        ),
     ],
 )
 def test_the_likely_mistake_is_named(group, cell, told):
