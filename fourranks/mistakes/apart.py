@@ -28,6 +28,7 @@ _ALIASES = {
 _LEAVING = ("return", "raise", "exit")  # statements that leave a function
 _SAME_ORDER = "All ranks of a group must call the\nsame collectives in the same order."
 _DDP = "DistributedDataParallel"
+_JOIN = "Join"  # lets ranks leave a loop at different times
 _DDP_COMPARES = "all_gather"  # the models' parameters, when it is made; later it never calls this
 
 
@@ -128,6 +129,8 @@ def _loop_left_early(scene: Scene, parting: Parting) -> str | None:
     around = _not_around(scene, parting)
     if theirs >= made or not around or around[0].kind not in ("loop", "try"):
         return None
+    if parting.their is not None and parting.their.through.endswith(_JOIN):
+        return None  # it may: its Join answers the calls that others still make there
     file, line, _ = parting.line
     others, block = _alike(scene, parting), around[0]
     if block.kind == "try":

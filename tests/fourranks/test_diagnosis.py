@@ -601,6 +601,14 @@ def explanation(group, cell, ranks=None):
             "Rank 1's send waits for a recv on rank 2, but that one is stuck in barrier (line 6).",
             id="a message behind which another rank waits for one",
         ),
+        pytest.param(
+            "from torch.distributed.algorithms.join import Join\n"
+            "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))\n"
+            "with Join([model]):\n    for step in range(2 + rank):\n        model(x).sum().backward()\n"
+            "    if rank == 1:\n        dist.barrier()",
+            "Rank 0 skipped the barrier inside `if rank == 1:` (line 7).",
+            id="a collective behind the loop of a Join, which ranks may leave early",
+        ),
     ],
 )
 def test_the_likely_mistake_is_named(group, cell, told):
