@@ -62,7 +62,7 @@ def _pairs(scene: Scene) -> Iterator[tuple[int, int, Call]]:
     for rank, call in scene.deadlock.blocked.items():
         if not call.is_point_to_point and not call.members:
             others = {*scene.deadlock.missing[rank], *scene.deadlock.conflicts} - {rank}
-            for other in sorted(others):
+            for other in sorted(each for each in others if each in scene.calls or scene.view(each).ended):
                 pair = kind[rank], kind[other]
                 if pair not in seen:
                     seen.add(pair)

@@ -609,6 +609,14 @@ def explanation(group, cell, ranks=None):
             "Rank 0 skipped the barrier inside `if rank == 1:` (line 7).",
             id="a collective behind the loop of a Join, which ranks may leave early",
         ),
+        pytest.param(
+            "import time\ngroup = dist.new_group([0, 1, 2, 3])\n"
+            "for step in range(2):\n    dist.all_reduce(x)\n    if step == 0:\n"
+            "        if rank == 1: time.sleep(3)\n"
+            "        if rank != 3: dist.broadcast(x, 0, group=group)",
+            "Rank 3 skipped the broadcast inside `if rank != 3: dist.broadcast(x, 0, group=group)` (line 8).",
+            id="a call to which a third rank may still come",
+        ),
     ],
 )
 def test_the_likely_mistake_is_named(group, cell, told):
