@@ -29,6 +29,7 @@ _PYTHONS_HOOK = sys.excepthook
 
 def prepare(settings: Settings) -> None:
     """Give the process what torchrun's has where ranks for cells have something else."""
+    sys.excepthook = _PYTHONS_HOOK  # torch has put its own around it, for the group of before
     os.environ.pop("MPLBACKEND")
     if chosen := settings.environment.get("MPLBACKEND"):
         os.environ["MPLBACKEND"] = chosen

@@ -489,6 +489,17 @@ def test_what_a_program_has_called_at_an_error_finds_its_own_frames_alone(script
     assert "in fail()" in done.stderr and "ValueError: shown by the command, too" in done.stderr
 
 
+def test_an_error_that_a_program_has_shown_itself_names_its_rank_once(script):
+    done = run([*RUN, "-n", "1", script("""
+        import sys
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        sys.excepthook(ValueError, ValueError("bad batch"), None)
+    """)])  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "[0] [rank0]: ValueError: bad batch\n")
+
+
 def test_a_program_may_start_processes_of_its_own(script):
     path = script("""
         import multiprocessing, os
