@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import sys
@@ -22,6 +23,7 @@ from IPython.core.inputtransformer2 import (
     TransformerManager,
 )
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.profiledir import ProfileDir, ProfileDirError
 from traitlets import Instance, Type
 from traitlets.config import Config
 
@@ -122,6 +124,14 @@ class RankShell(InteractiveShell):
         """Have these names from now on, also after %reset; %who lists the reader's own."""
         self.own_names = names
         self.push(names, interactive=False)
+
+    def init_ipython_dir(self, ipython_dir: str | None) -> None:
+        with contextlib.suppress(OSError):  # the disk of a home folder may be full
+            super().init_ipython_dir(ipython_dir)  # type: ignore[no-untyped-call]
+
+    def init_profile_dir(self, profile_dir: ProfileDir | None) -> None:
+        with contextlib.suppress(OSError, ProfileDirError):
+            super().init_profile_dir(profile_dir)  # type: ignore[no-untyped-call]
 
     def init_user_ns(self) -> None:
         super().init_user_ns()  # type: ignore[no-untyped-call]

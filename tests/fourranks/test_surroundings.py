@@ -58,6 +58,12 @@ def test_no_folder_for_temporary_files_is_needed():
     assert done.stdout == "[0, 1]\n", done.stderr
 
 
+def test_nor_is_a_folder_of_ipythons(tmp_path):
+    (tmp_path / ".ipython").symlink_to("nowhere")  # so that it cannot be made, as on a full disk
+    done = notebook(STARTS, env=os.environ | {"IPYTHONDIR": str(tmp_path / ".ipython")})
+    assert done.stdout == "[0, 1]\n", done.stderr
+
+
 @pytest.mark.parametrize("streams", [(0,), (0, 1), (0, 1, 2)])
 def test_standard_streams_may_be_closed_as_in_a_daemon(streams, tmp_path):
     writes = f"open({str(tmp_path / 'ranks')!r}, 'w').write(str(group.pull('rank')))"
