@@ -157,8 +157,8 @@ class Cell:
         began, raised = time.monotonic(), math.inf
         self._next_report = began + QUIET
         while True:
+            now = time.monotonic()  # before the look: a notebook that was suspended finds what came in time
             self._take(TICK)
-            now = time.monotonic()
             if self.died:
                 return Stop("died")
             if not self.pending:

@@ -632,6 +632,17 @@ except KeyboardInterrupt:
     assert "kept [0, 1, 2, 3]" in output
 
 
+def test_a_kernel_that_is_suspended_beyond_a_timeout_finds_that_the_cell_ended_in_time():
+    rest = """
+import subprocess
+subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -STOP {os.getpid()}; sleep 6; kill -CONT {os.getpid()}"])
+group.execute("import time; time.sleep(1)", timeout=5)
+print("in time")
+"""
+    with notebook(rest) as (process, _):
+        assert process.communicate(timeout=60)[0] == "in time\n"
+
+
 def test_an_interrupt_while_torch_is_imported_for_a_pull_leaves_it_whole():
     rest = """
 import signal
