@@ -236,10 +236,11 @@ def _add_report(commands: Commands) -> None:
 def _report(options: argparse.Namespace) -> int:
     from autograder.grading.gradebook import ClassError
     from autograder.grading.report import report
+    from autograder.grading.submission import SubmissionError
 
     try:
         print(report(Path.cwd(), options.assignment, options.anonymous))
-    except ClassError as error:
+    except (ClassError, SubmissionError) as error:  # the latter of what was handed out
         print(error, file=sys.stderr)
         return 2
     except OSError as error:

@@ -50,12 +50,18 @@ def release(course: Path, assignment: str, notebook: str) -> NotebookNode:
     """Read the instructor's notebook, with hidden tests, as `nbgrader generate_assignment` does.
 
     Raises:
-        SubmissionError: when it is not there.
+        SubmissionError: when it is not there, or not whole.
     """
     path = course / "source" / assignment / f"{notebook}.ipynb"
     if not path.is_file():
         raise SubmissionError(f"{path} is missing: run `make build`, which makes it.")
-    return nbformat.read(path, as_version=4)
+    try:
+        return nbformat.read(path, as_version=4)
+    except Exception as error:  # nbformat raises whatever its converters do
+        why = line(str(error), MAX_ERROR)
+        raise SubmissionError(
+            f"{path} is not a notebook ({why}): run `make build`, which makes it."
+        ) from None
 
 
 def read(path: Path) -> NotebookNode:

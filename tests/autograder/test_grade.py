@@ -90,6 +90,15 @@ def test_another_folder_is_no_course(refused, course, monkeypatch):
     assert "course's top folder" in refused("grade ps1")
 
 
+@pytest.mark.parametrize("command", ["grade", "report"])
+def test_an_instructors_notebook_that_is_not_whole_is_named(refused, course, command):
+    hand_in(course, "ps1", {"ada": {"exercise.ipynb": b"{}"}})
+    notebook = course / "source" / "ps1" / "exercise.ipynb"
+    notebook.write_bytes(notebook.read_bytes()[:99])
+    said = refused(f"{command} ps1")
+    assert said.startswith(f"{notebook} is not a notebook") and "run `make build`" in said
+
+
 def test_a_course_whose_path_nbgrader_takes_for_a_pattern_says_so(refused, course, monkeypatch):
     monkeypatch.chdir(course.rename(course.with_name("course [2026]")))
     assert "nbgrader takes [, * and ? for patterns: rename a folder in" in refused("grade ps1")

@@ -148,6 +148,16 @@ def test_pages_that_cannot_be_written_are_named(course, tmp_path, monkeypatch, c
     assert "The report cannot be written: " in capsys.readouterr().err
 
 
+def test_an_exercise_that_is_not_whole_is_named(course, tmp_path, monkeypatch, capsys):
+    shutil.copytree(course, tmp_path, dirs_exist_ok=True)
+    exercise = tmp_path / "exercises" / "ps1" / "exercise.ipynb"
+    exercise.parent.mkdir(parents=True)
+    exercise.touch()
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["report", "ps1"]) == 2
+    assert f"{exercise} is not a notebook: it is empty." in capsys.readouterr().err
+
+
 def test_the_ranking_begins_with_the_least_cost_and_leaves_out_those_without_one(read):
     assert "place student cost 1 eve 0.1250 2 ada 0.5000" in read["ranking"].words
     assert "bob" not in read["ranking"].words
