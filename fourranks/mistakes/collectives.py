@@ -161,16 +161,25 @@ def details_disagree(scene: Scene) -> str | None:
         f"Rank {rank} and rank {other} disagree on the {' and the '.join(names) or 'number of elements'}: "
         f"in one {op} all ranks must give the same."
     )
+    if _place(calls[rank]) != _place(calls[other]):
+        return (
+            f"{text}\nThey call it from different places: if these are right as they are, one of the ranks "
+            "has skipped a call, or\nmakes its calls in another order."
+        )
     loop = next(
         (block for line in stack(calls[rank]) for block in scene.blocks(line) if block.kind == "loop"), None
     )
-    differs_by_turn = stack(calls[rank]) == stack(calls[other])
-    if loop is not None and differs_by_turn and {"shape", "src or dst"}.intersection(names):
+    if loop is not None and {"shape", "src or dst"}.intersection(names):
         text += (
             f"\nIf these are right as they are, the ranks go through the loop `{loop.text}` "
             f"({scene.at(calls[rank].file, loop.line)}) in another order, or\none of them has skipped a turn."
         )
     return text
+
+
+def _place(call: Call) -> object:
+    """Return where a call is made: the reader's lines, and the line of a library behind them."""
+    return stack(call), call.through
 
 
 def _shares_disagree(calls: Mapping[int, Call]) -> str | None:

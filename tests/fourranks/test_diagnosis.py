@@ -617,6 +617,13 @@ def explanation(group, cell, ranks=None):
             "Rank 3 skipped the broadcast inside `if rank != 3: dist.broadcast(x, 0, group=group)` (line 8).",
             id="a call to which a third rank may still come",
         ),
+        pytest.param(
+            "y = torch.ones(1)\nif rank == 1:\n    dist.all_reduce(y)\n    dist.all_reduce(x)\n"
+            "else:\n    dist.all_reduce(x)\n    dist.all_reduce(y)",
+            "Rank 0 and rank 1 disagree on the shape: in one all_reduce all ranks must give the same. They "
+            "call it from different places: if these are right as they are, one of the ranks has skipped",
+            id="an all-reduce that meets another one, of another shape",
+        ),
     ],
 )
 def test_the_likely_mistake_is_named(group, cell, told):
