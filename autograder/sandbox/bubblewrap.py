@@ -35,6 +35,12 @@ from fourranks import landlock
 # Of the machine, not of the sandbox, and root's: who grades as root would let students' code write there.
 KERNEL_SETTINGS = tuple(f"/proc/{name}" for name in ("acpi", "fs", "mtrr", "scsi", "sys", "sysrq-trigger"))
 
+NOT_ALLOWED = (
+    "bubblewrap may not make a sandbox here. In a container it needs user namespaces: "
+    "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt "
+    "systempaths=unconfined ..., and where that drops capabilities, --cap-add SETFCAP for root."
+)
+
 ON_GPUS = Limits(memory_bytes=32 << 30)  # CUDA takes gigabytes of each rank's process
 
 
@@ -110,7 +116,10 @@ def check() -> None:
         sandbox = Bubblewrap(["true"], [])
     except (OSError, NotImplementedError) as error:
         raise SandboxMissing(f"The sandbox could not be started: {error}") from None
+    status = sandbox._process.wait()  # it names a first process, and may then not map its user
     sandbox.kill()
+    if status:
+        raise SandboxMissing(NOT_ALLOWED)
 
 
 def _program() -> str:
@@ -178,8 +187,4 @@ def _first_process(report: str, bubblewrap: subprocess.Popen[bytes]) -> int:
     except (ValueError, KeyError):
         bubblewrap.kill()
         bubblewrap.wait()
-        raise SandboxMissing(
-            "bubblewrap may not make a sandbox here. In a container it needs user namespaces: "
-            "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt "
-            "systempaths=unconfined ..."
-        ) from None
+        raise SandboxMissing(NOT_ALLOWED) from None

@@ -283,9 +283,16 @@ def test_without_bubblewrap_it_says_what_to_install(monkeypatch, tmp_path):
         bubblewrap.check()
 
 
-def test_where_bubblewrap_may_not_it_says_what_it_needs(monkeypatch, tmp_path):
+NAMES_A_PROCESS = """
+report=$(tr '\\0' '\\n' <&$2 | grep --after-context=1 --regexp=--info-fd | tail -n 1)
+echo "{\\"child-pid\\": $$}" >&$report
+"""
+
+
+@pytest.mark.parametrize("before", ["", NAMES_A_PROCESS], ids=["at once", "when it has named a process"])
+def test_where_bubblewrap_may_not_it_says_what_it_needs(monkeypatch, tmp_path, before):
     refusing = tmp_path / "bwrap"
-    refusing.write_text("#!/bin/sh\nexit 1\n")
+    refusing.write_text(f"#!/bin/bash\n{before}exit 1\n")
     refusing.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(SandboxMissing, match="user namespaces"):
