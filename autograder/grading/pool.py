@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Protocol
@@ -240,6 +240,7 @@ def _as(share: tuple[int, ...]) -> Iterator[None]:
     And no Ctrl-C, which is for the one who starts it.
     """
     cores = usable_cores()
+    resource_tracker.ensure_running()  # it would be started with the first process, and let Ctrl-C in again
     signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         _use(share)
@@ -257,7 +258,9 @@ def _use(cores: Iterable[int]) -> None:
 def _serve(inputs: connection.Connection, function: Callable[[Any], Any], memory: int) -> None:
     """Work on inputs, in a session of its own that no Ctrl-C reaches."""
     os.setsid()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # forgets one that came while this process started
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, handler)
     threading.Thread(target=_end_with, args=[multiprocessing.parent_process()], daemon=True).start()
     if memory:
         _limit_memory(memory)

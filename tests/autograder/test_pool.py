@@ -16,7 +16,7 @@ from autograder.sandbox import tiers
 from autograder.sandbox.tiers import Tier
 from tests.autograder.tasks import work
 from tests.classroom import COURSE, still_running
-from tests.processes import started
+from tests.processes import run, started
 
 
 @pytest.fixture
@@ -100,6 +100,20 @@ def test_when_the_one_who_started_them_ends_so_do_all_processes_and_theirs(tmp_p
         starter.send_signal(ending)
         starter.wait()
         assert still_running(processes) == []
+
+
+def test_processes_that_are_being_started_take_no_notice_of_ctrl_c(tmp_path):
+    code = (
+        "import os, signal; from multiprocessing import active_children\n"
+        "from tests.autograder.tasks import work; from autograder.grading.pool import Pool\n"
+        "with Pool(work, [(0,), (0,)]) as pool:\n"
+        "    pids = {process.pid for process in active_children()}\n"
+        "    for pid in pids: os.kill(pid, signal.SIGINT)\n"
+        f"    list(pool.results([(name, {str(tmp_path)!r} + '/' + name) for name in ('one', 'two')]))\n"
+        "    print(len(pids), pids == {process.pid for process in active_children()})"
+    )
+    done = run([sys.executable, "-c", code], cwd=COURSE)
+    assert (done.stdout, done.stderr) == ("2 True\n", "")
 
 
 def test_a_process_whose_result_nobody_takes_ends_without_a_word(tmp_path):
