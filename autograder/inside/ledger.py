@@ -58,9 +58,9 @@ class Ledger:
         """Note that the backend has refused a call: it was not made, and may still be on record."""
         self._append(["refused", pid, 0, call.start, call.peer, _identity(call)])
 
-    def marks(self, pid: int, moment: Moment) -> None:
-        """Note that a driver has come to a moment."""
-        self._append(["moment", pid, *moment])
+    def marks(self, pid: int, moment: Moment, told: float | None = None) -> None:
+        """Note that a driver has come to a moment, and when by its rank's clock."""
+        self._append(["moment", pid, told, *moment])
 
     def _append(self, row: list[Any]) -> None:
         if os.fstat(self._descriptor).st_size > MOST_BYTES:
@@ -111,6 +111,7 @@ class _Noted:
     calls: Sequence[_NotedCall]
     refused: Counter[tuple[str, int | None]]
     moments: Sequence[Moment]
+    marked: Sequence[tuple[float, float]]  # when the rank says it came to a moment, and when it was noted
 
 
 class Page:
@@ -141,6 +142,7 @@ def _noted(rows: Sequence[list[Any]]) -> _Noted:
     calls: dict[int, _NotedCall] = {}
     refused: Counter[tuple[str, int | None]] = Counter()
     moments: list[Moment] = []
+    marked: list[tuple[float, float]] = []
     for row in rows:
         match row:
             case ["call", number, when, peer, identity]:
@@ -149,9 +151,10 @@ def _noted(rows: Sequence[list[Any]]) -> _Noted:
                 calls[number].peer, calls[number].end, calls[number].by_future = peer, when, by_future
             case ["refused", _, _, peer, identity]:
                 refused[json.dumps(identity), peer] += 1
-            case ["moment", *moment]:
+            case ["moment", told, *moment]:
                 moments.append(Moment(*moment))
-    return _Noted(list(calls.values()), refused, moments)
+                marked += [(told, moments[-1].at)] if told is not None else []
+    return _Noted(list(calls.values()), refused, moments, marked)
 
 
 def _identity(call: Call) -> list[Any]:
@@ -170,22 +173,23 @@ def _confirmed(rank: int, told: Iterable[Call], noted: _Noted) -> list[Call]:
         if not alike:
             op = json.loads(made.identity)[0]
             raise Contradiction(f"rank {rank} has called {op}, which its record conceals")
-        confirmed.append(_timed(alike.popleft(), made))
+        confirmed.append(_timed(alike.popleft(), made, noted.marked))
     for identity, alike in unconfirmed.items():
         if len(alike) > noted.refused[identity]:
             raise Contradiction(f"rank {rank}'s record tells of {alike[0].op}, which it has not called")
     return confirmed
 
 
-def _timed(call: Call, made: _NotedCall) -> Call:
+def _timed(call: Call, made: _NotedCall, marked: Iterable[tuple[float, float]]) -> Call:
     """Set a call's times by the witness's clock. Whether a rank has waited for it, the rank tells.
 
     It also tells when, where it has taken a future: the witness has handed the result over before that. What
-    a message brings may be used as soon as it is handed over.
+    a rank came to before that comes before it, though a busy witness may note it later. What a message brings
+    may be used as soon as it is handed over.
     """
     waited = call.end
     call.start, call.completed, call.waited = made.start, None, 0.0
     call.end = made.end if call.op == "recv" or waited is not None else None
     if made.by_future and call.op != "recv" and call.end is not None and waited is not None:
-        call.end = max(call.end, waited)
+        call.end = max(call.end, waited, *(at for told, at in marked if told <= waited))
     return call

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 GREW = ""  # no driver's moment: when a rank whose memory is measured was seen to have much more of it
-_clock = time.perf_counter  # as it is before any code of a student's runs
+clock = time.perf_counter  # as it is before any code of a student's runs
 
 
 class Moment(NamedTuple):
@@ -41,7 +41,7 @@ class Marks:
     def mark(self, name: str) -> None:
         """Note this moment."""
         if self._moments is not None:
-            self._moments.append(Moment(name, _clock()))
+            self._moments.append(Moment(name, clock()))
 
     def settle(self) -> None:
         """Return when all that was marked is noted."""

@@ -147,9 +147,10 @@ class Witness:
                 self._call(request, self._new(number), sent)
             case {"wait": int(number), "by_future": bool(by_future)}:
                 self._wait(number, by_future)
-            case {"mark": str(name)}:
+            case {"mark": str(name), "at": float(told)}:
                 taken = self._footprint.most() if self._footprint else None
-                self._world.ledger.marks(self._pid, Moment(name[:LONGEST_NAME], time.perf_counter(), taken))
+                moment = Moment(name[:LONGEST_NAME], time.perf_counter(), taken)
+                self._world.ledger.marks(self._pid, moment, told)
             case {"measure": True, "id": int(number)} if self._footprint is None:
                 self._footprint = self._world.watch.add(self._pid)
                 self._answer(self._new(number), {})

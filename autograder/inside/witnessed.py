@@ -69,7 +69,7 @@ class WitnessedMarks(Marks):
         self._witness = witness
 
     def mark(self, name: str) -> None:
-        self._witness.send({"mark": name})
+        self._witness.send({"mark": name, "at": moments.clock()})
 
     def settle(self) -> None:
         self._witness.ask({"settle": True}).wait()

@@ -81,6 +81,15 @@ def test_moments_are_those_that_the_witness_has_noted(noted):
     assert noted.read(PIDS).moments == [[], [Moment("began", 1.5), Moment("ended", 2.5, 4096)]]
 
 
+def test_a_wait_for_a_future_ends_after_what_came_before_it_though_a_busy_witness_notes_that_later(noted):
+    begins(noted, 11, 0, ALL_REDUCE)
+    noted.ends(11, 0, peer=None, when=2.0, by_future=True)
+    noted.marks(11, Moment("ready", 7.0), told=3.0)
+    noted.marks(11, Moment("ready", 9.0), told=5.0)
+    reduced = noted.read(PIDS).confirmed([[dataclasses.replace(ALL_REDUCE, end=4.0)], []])[0][0]
+    assert reduced.end == 7.0
+
+
 def test_a_message_that_nobody_waited_for_has_not_come(noted):
     begins(noted, 12, 0, RECV)
     ((), (call,)) = noted.read(PIDS).confirmed([[], [dataclasses.replace(RECV, end=9.0)]])
