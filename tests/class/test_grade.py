@@ -140,10 +140,12 @@ def _stop(course: Path, mark: str, records: int, ending: int) -> None:
         stderr=subprocess.PIPE,
         text=True,
     ) as grading:
-        while len(list(course.glob("refereed/*/*/*.json"))) < records:
+        processes: list[psutil.Process] = []
+        # There may be so many at once: what runs when Ctrl-C ends the command before is still recorded.
+        while not processes or len(list(course.glob("refereed/*/*/*.json"))) < records:
             assert grading.poll() is None, grading.stderr.read()
             time.sleep(0.02)
-        processes = psutil.Process(grading.pid).children(recursive=True)
+            processes = psutil.Process(grading.pid).children(recursive=True)
         os.killpg(grading.pid, ending)  # as a terminal's Ctrl-C
         _, said = grading.communicate()
         assert processes and still_running(processes) == []
