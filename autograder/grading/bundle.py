@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import io
 import posixpath
 import re
 from collections.abc import Container, Iterable, Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from autograder.grading import submission
+from autograder.kit import whole_file
 from autograder.notebooks import build
 from autograder.notebooks.stage import START_PAGE, start_page
 
@@ -71,16 +73,13 @@ def write(course: Path, path: Path) -> None:
 
 
 def _write(path: Path, contents: Iterable[tuple[str, bytes]]) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with ZipFile(partial, "w", ZIP_DEFLATED) as archive:
-            for name, content in sorted(contents):
-                entry = ZipInfo(name)  # of 1980, whenever it is made
-                entry.external_attr = (0o755 if content.startswith(b"#!") else 0o644) << 16
-                archive.writestr(entry, content, ZIP_DEFLATED)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)  # of a disk that is full
+    packed = io.BytesIO()
+    with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
+        for name, content in sorted(contents):
+            entry = ZipInfo(name)  # of 1980, whenever it is made
+            entry.external_attr = (0o755 if content.startswith(b"#!") else 0o644) << 16
+            archive.writestr(entry, content, ZIP_DEFLATED)
+    whole_file.write(path, packed.getvalue())
 
 
 def write_gradescope(course: Path, assignment: str, path: Path) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from autograder.grading import uploads
 from autograder.grading.pool import Failed, Pool, usable_cores
 from autograder.grading.uploads import Found, Upload
+from autograder.kit import whole_file
 from autograder.kit.folders import walk
 from autograder.kit.text import line
 
@@ -269,14 +270,12 @@ def _unread(error: OSError, download: Path) -> str:
 
 
 def _write(path: Path, content: bytes) -> str:
-    """Write the file whole or not at all; return what to say of it."""
+    """Write the file; return what to say of it."""
     before = path.read_bytes() if path.is_file() else None
     if before == content:
         return "as before,"
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(content)
-    partial.replace(path)
+    whole_file.write(path, content)
     return "collected" if before is None else "collected again"
 
 

@@ -22,6 +22,7 @@ from nbformat import NotebookNode
 from autograder.grading import pictures, submission
 from autograder.grading.pool import Failed, Pool, usable_cores
 from autograder.grading.submission import SubmissionError
+from autograder.kit import whole_file
 
 MEMORY = 1 << 30  # bytes: a notebook of 64 MiB of pictures takes a quarter of it
 SECONDS = 60.0  # for one notebook, which takes a tenth of a second, and as long as Python to start
@@ -131,9 +132,7 @@ def _kept(one: HandedIn) -> dict[str, Any] | None:
 
 def _keep(one: HandedIn, content: dict[str, Any]) -> None:
     one.kept.parent.mkdir(parents=True, exist_ok=True)
-    partial = one.kept.with_suffix(".partial")
-    partial.write_text(json.dumps(content), encoding="ascii")
-    partial.replace(one.kept)
+    whole_file.write(one.kept, json.dumps(content).encode("ascii"))
 
 
 def _digest(path: Path) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -20,6 +19,7 @@ from traitlets.config import Config
 
 from autograder.grading.dependencies import checks, fingerprint
 from autograder.grading.submission import is_test, name_of
+from autograder.kit import whole_file
 from autograder.sandbox.tiers import Tier
 
 FOLDER = "refereed"
@@ -146,14 +146,9 @@ def from_plain(saved: Any) -> NotebookRecord:
 
 
 def save(record: NotebookRecord, path: Path) -> None:
-    """Replace a record in one step: a reader finds the old one or the new one, and all of it."""
+    """Put a record in the place of the one before."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".new")
-    with partial.open("w", encoding="ascii") as file:
-        json.dump(plain(record), file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    whole_file.write(path, json.dumps(plain(record)).encode("ascii"))
 
 
 def forget(path: Path, terms: Terms) -> None:

@@ -4,7 +4,6 @@ The command `autograder build` calls `build` and `check`. Both make the course i
 but for outputs, and compare it with what is there: a second build finds nothing to do, a check runs nothing.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from tempfile import TemporaryDirectory
 import nbformat
 from nbformat import NotebookNode, from_dict
 
+from autograder.kit import whole_file
 from autograder.notebooks.compare import code_cells, difference, has_outputs, read, was_run
 from autograder.notebooks.execute import ExecutionError, execute
 from autograder.notebooks.metadata import BLANK, FOLDED
@@ -87,12 +87,13 @@ def _update(path: Path, staged: Path, course: Path) -> None:
         )
     if previous and path.parts[0] == "play" and _was_played(previous, read(staged / path)):
         raise BuildError("someone plays in it. Copy it elsewhere, git checkout it, and build again.")
+    (course / path).parent.mkdir(parents=True, exist_ok=True)
     if not (staged / path).exists():
         _remove(course / path, previous)
     elif path.suffix == ".ipynb" and path.parts[0] in EXECUTED:
-        _write(course / path, _executed(staged / path, previous, course))
+        whole_file.write(course / path, _executed(staged / path, previous, course))
     else:
-        _write(course / path, (staged / path).read_bytes())
+        whole_file.write(course / path, (staged / path).read_bytes())
     print(f"{'made' if (course / path).exists() else 'removed'} {path}")
 
 
@@ -150,14 +151,4 @@ def _place(path: Path, staged: Path, course: Path) -> None:
             f"it was edited, but the course is built from {text.name}. To keep the edits, run "
             f"`.venv/bin/jupytext --to py:percent {path}`; to drop them, remove it. Then build again."
         )
-    _write(built, wanted)
-    # As old as its text, until someone edits it.
-    os.utime(built, ns=(text.stat().st_atime_ns, text.stat().st_mtime_ns))
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write the file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(content)
-    partial.replace(path)
+    whole_file.write(built, wanted, as_old_as=text)  # until someone edits it

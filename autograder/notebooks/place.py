@@ -3,12 +3,12 @@
 `build` brings all of them up to date.
 """
 
-import os
 import sys
 from pathlib import Path
 
 import nbformat
 
+from autograder.kit import whole_file
 from autograder.notebooks.source import SourceError, read
 
 
@@ -18,14 +18,8 @@ def place_missing(course: Path) -> None:
         built = text.with_suffix(".ipynb")
         if not built.exists():
             try:
-                _write(text, built)
+                notebook = read(text, f"source/{text.parent.name}/{text.name}")
+                content = nbformat.writes(notebook) + "\n"
+                whole_file.write(built, content.encode(), as_old_as=text)  # until someone edits it
             except (SourceError, OSError) as error:
                 print(f"{built} could not be made: {error}", file=sys.stderr)
-
-
-def _write(text: Path, built: Path) -> None:
-    """Write it as `build` does, and as old as its text, until someone edits it."""
-    partial = built.with_name(f".{built.name}.{os.getpid()}")
-    nbformat.write(read(text, f"source/{text.parent.name}/{text.name}"), partial)
-    os.utime(partial, ns=(text.stat().st_atime_ns, text.stat().st_mtime_ns))
-    partial.replace(built)
