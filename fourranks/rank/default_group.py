@@ -59,6 +59,8 @@ class DefaultGroup:
     def form(self, generation: int) -> None:
         """Join the group of this generation, leaving the one before."""
         if self._generation:  # else there was none before
+            if self._settings.backend == "gloo" and RecordingProcessGroup.being_formed is None:
+                self.cut(everything=False)  # a thread that the reader's code has left may wait in a call
             self.leave()
         distributed_c10d._world.group_count = 0  # names must agree, whatever single ranks have tried
         self._generation, self._attempt = generation, 0

@@ -828,6 +828,22 @@ def test_a_message_that_nothing_waited_for_hides_no_deadlock_behind_a_thread_tha
     assert still_works(world)
 
 
+def test_a_collective_that_a_stopped_cell_leaves_in_a_thread_hides_no_deadlock_of_a_later_cell(world):
+    program = """
+        import asyncio
+        async def train():
+            if rank != 1:
+                await asyncio.to_thread(dist.all_reduce, torch.ones(2))
+        (thread := threading.Thread(target=asyncio.run, args=[train()])).start()
+        thread.join()
+    """
+    with pytest.raises(CellTimeout):  # what an event loop may still do, nobody can tell
+        world.execute(cell(program), timeout=1)
+    with pytest.raises(DeadlockError, match="Rank 3 waits in recv from rank 2"):
+        world.execute("if rank == 3: dist.recv(torch.ones(2), 2)", timeout=20)
+    assert still_works(world)
+
+
 def test_a_handle_that_goes_with_a_function_that_was_stopped_is_not_told_as_thrown_away(world):
     def exchange():
         rank = dist.get_rank()
