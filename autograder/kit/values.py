@@ -52,6 +52,12 @@ def difference(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
     return f"[{first}] = {number(want, first)}", f"[{first}] = {number(got, first)}{share}"
 
 
+def largest_difference(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
+    """Return expected and got at the place where they differ most."""
+    worst = int((got.double() - want.double()).abs().nan_to_num(torch.inf).argmax())
+    return f"[{worst}] = {number(want, worst)}", number(got, worst)
+
+
 def number(tensor: torch.Tensor, at: int) -> str:
     """Return an element of a tensor, by its position in the flattened one."""
     value = tensor.flatten()[at].item()

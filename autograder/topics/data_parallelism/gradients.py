@@ -14,7 +14,7 @@ from autograder.inside.drivers.data_parallelism import LEARNING_RATE
 from autograder.inside.drivers.small_models import Gradients, build, descend, gradients, loss, others
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
-from autograder.kit.values import close, kind_of, number
+from autograder.kit.values import close, kind_of, largest_difference
 from autograder.topics.data_parallelism import mistakes
 
 # How far another order of summation may lead: what a few steps of training make of rounding errors.
@@ -93,10 +93,8 @@ def wrong_gradients(got: Gradients, expected: ExpectedGradients, at: int, where:
         if found is None or want is None or found.shape != want.shape or found.dtype != want.dtype:
             return Problem(mistakes.NO_GRADIENT, f"{label}: {kind_of(want)}", kind_of(found))
         mistake, remark = _diagnose(found, want, expected.local[at][name], len(expected.local))
-        worst = int((found.double() - want.double()).abs().nan_to_num(torch.inf).argmax())
-        return Problem(
-            mistake, f"{label}: [{worst}] = {number(want, worst)}", f"{number(found, worst)}{remark}"
-        )
+        wanted, shown = largest_difference(want, found)
+        return Problem(mistake, f"{label}: {wanted}", f"{shown}{remark}")
     return None
 
 

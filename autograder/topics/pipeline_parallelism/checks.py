@@ -28,7 +28,7 @@ from autograder.kit.mistakes import MODIFIED, Mistake
 from autograder.kit.problem import Problem, counted
 from autograder.kit.settings import WORLD_SIZES, Setting, some_ranks
 from autograder.kit.student import Outcome
-from autograder.kit.values import apart, close, kind_of, number
+from autograder.kit.values import apart, close, kind_of, largest_difference
 from autograder.topics.collectives.budget import unwaited
 from autograder.topics.pipeline_parallelism import mistakes, traffic
 from autograder.topics.pipeline_parallelism import reference_schedules as reference
@@ -223,9 +223,8 @@ class _PipelinedRun:
             if got.shape != want.shape:
                 raise Unreadable("a gradient of another shape than its parameter")
             mistake = mistakes.DATA_OF_ANOTHER_STAGE if got.isnan().any() else self._mistake(stage, found)
-            worst = int((got - want).abs().nan_to_num(torch.inf).argmax())
-            expected = f"{name}: [{worst}] = {number(want, worst)}"
-            return Problem(mistake, expected, number(got, worst))
+            expected, shown = largest_difference(want, got)
+            return Problem(mistake, f"{name}: {expected}", shown)
         return None
 
     def _mistake(self, stage: int, found: Gradients) -> Mistake:

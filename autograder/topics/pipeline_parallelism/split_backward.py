@@ -19,7 +19,7 @@ from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, counted
 from autograder.kit.student import Outcome
-from autograder.kit.values import close, kind_of, number
+from autograder.kit.values import close, kind_of, largest_difference
 from autograder.topics.pipeline_parallelism import mistakes
 from autograder.topics.pipeline_parallelism.banned import BANNED
 from autograder.topics.pipeline_parallelism.reference_schedules import in_words
@@ -169,5 +169,5 @@ def _alike(got: torch.Tensor | None, want: torch.Tensor | None) -> bool:
 def _differing(mistake: Mistake, name: str, got: torch.Tensor | None, want: torch.Tensor | None) -> Problem:
     if got is None or want is None or kind_of(got) != kind_of(want):
         return Problem(mistake, f"{name}: {kind_of(want)}", kind_of(got))
-    worst = int((got - want).abs().nan_to_num(torch.inf).argmax())
-    return Problem(mistake, f"{name}: [{worst}] = {number(want, worst)}", number(got, worst))
+    expected, shown = largest_difference(want, got)
+    return Problem(mistake, f"{name}: {expected}", shown)

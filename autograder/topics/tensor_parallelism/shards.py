@@ -12,7 +12,7 @@ import torch
 
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
-from autograder.kit.values import close, kind_of, number
+from autograder.kit.values import close, kind_of, largest_difference
 from autograder.topics.tensor_parallelism.mistakes import ANOTHER_SHAPE_OF_A_PART, NO_GRADIENT_OF_A_PART
 
 # Sums over the ranks may come in any order, and a block is a few sums deep; all modules run in float64.
@@ -81,9 +81,8 @@ class Tensors:
             if kind_of(found) != kind_of(want):
                 return Problem(ANOTHER_SHAPE_OF_A_PART, f"{label}: {kind_of(want)}", kind_of(found))
             if not close(found, want, self.tolerance):
-                worst = int((found.double() - want.double()).abs().nan_to_num(torch.inf).argmax())
-                expected = f"{label}: [{worst}] = {number(want, worst)}"
-                return Problem(self._mistake(at, found), expected, number(found, worst))
+                expected, shown = largest_difference(want, found)
+                return Problem(self._mistake(at, found), f"{label}: {expected}", shown)
         return None
 
     def _mistake(self, at: int, found: torch.Tensor) -> Mistake:

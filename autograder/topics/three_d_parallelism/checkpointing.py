@@ -17,7 +17,7 @@ from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, counted
 from autograder.kit.student import Outcome
-from autograder.kit.values import close, kind_of, number
+from autograder.kit.values import close, kind_of, largest_difference
 from autograder.topics.three_d_parallelism import mistakes
 from autograder.topics.three_d_parallelism.banned import BANNED
 
@@ -137,6 +137,6 @@ def _differing(
         if wanted is None or found is None or kind_of(found) != kind_of(wanted):
             return Problem(mistake, f"{name}: {kind_of(wanted)}", kind_of(found))
         if not close(found, wanted, TOLERANCE):
-            worst = int((found - wanted).abs().nan_to_num(torch.inf).argmax())
-            return Problem(mistake, f"{name}: [{worst}] = {number(wanted, worst)}", number(found, worst))
+            expected, shown = largest_difference(wanted, found)
+            return Problem(mistake, f"{name}: {expected}", shown)
     return None

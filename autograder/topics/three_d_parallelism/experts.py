@@ -12,15 +12,14 @@ from autograder.inside.drivers import experts as drivers
 from autograder.inside.drivers.experts import Routed, expert
 from autograder.kit.case import again
 from autograder.kit.check import Cases, Code, check
-from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, counted
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.student import Outcome
-from autograder.kit.values import close, kind_of, number
+from autograder.kit.values import close, kind_of
 from autograder.topics.three_d_parallelism import mistakes
 from autograder.topics.three_d_parallelism.axis_traffic import sent
 from autograder.topics.three_d_parallelism.banned import BANNED
-from autograder.topics.three_d_parallelism.trials import ExpertTrial, modified
+from autograder.topics.three_d_parallelism.trials import ExpertTrial, differing, modified
 
 TOLERANCE = 1e-9  # of float64, for another order of summation
 WIDTH = 4
@@ -85,7 +84,7 @@ class _Routing:
             return Problem(mistakes.WRONG_TOKENS, expected, got)
         same_tokens = _sorted(seen.received).equal(_sorted(want))
         kind = mistakes.TOKENS_IN_ANOTHER_ORDER if same_tokens else mistakes.WRONG_TOKENS
-        return _differing(kind, f"{where}, tokens", want, seen.received)
+        return differing(kind, f"{where}, tokens", want, seen.received)
 
     def wrong_combined(self, position: int, where: str, outcome: Outcome) -> Problem | None:
         seen: Routed = outcome.value
@@ -96,7 +95,7 @@ class _Routing:
             by_expert = want[self.assignments[position].argsort(stable=True)]
             sorted_only = close(seen.combined, by_expert, TOLERANCE)
             kind = mistakes.COMBINED_IN_ANOTHER_ORDER if sorted_only else mistakes.WRONG_COMBINED
-            return _differing(kind, f"{where}, combined", want, seen.combined)
+            return differing(kind, f"{where}, combined", want, seen.combined)
         if not seen.differentiable:
             return Problem(mistakes.EXPERTS_CUT, f"{where}: an output with a grad_fn", "one without")
         return None
@@ -110,7 +109,7 @@ class _Routing:
             if got is None or kind_of(got) != kind_of(want):
                 return Problem(mistakes.EXPERTS_CUT, f"{where}, {name}: {kind_of(want)}", kind_of(got))
             if not close(got, want, TOLERANCE):
-                return _differing(kind, f"{where}, {name}", want, got)
+                return differing(kind, f"{where}, {name}", want, got)
         return None
 
     def changed(self, position: int, where: str, outcome: Outcome) -> Problem | None:
@@ -175,8 +174,3 @@ def _trial(setting: Setting, what: str, assignments: list[torch.Tensor]) -> Expe
         received=routing.passing,
         size=len(sizes),
     )
-
-
-def _differing(mistake: Mistake, name: str, want: torch.Tensor, got: torch.Tensor) -> Problem:
-    worst = int((got - want).abs().nan_to_num(torch.inf).argmax())
-    return Problem(mistake, f"{name}: [{worst}] = {number(want, worst)}", number(got, worst))

@@ -19,11 +19,11 @@ from autograder.kit.received import POINT_TO_POINT, named
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Outcome
-from autograder.kit.values import close, kind_of, number
+from autograder.kit.values import close, kind_of
 from autograder.topics.collectives.budget import unwaited
 from autograder.topics.three_d_parallelism import mistakes
 from autograder.topics.three_d_parallelism.banned import BANNED
-from autograder.topics.three_d_parallelism.trials import RingTrial, modified
+from autograder.topics.three_d_parallelism.trials import RingTrial, differing, modified
 
 TOLERANCE = 1e-9  # of float64: the blocks of a softmax may be added up in any order
 FLOAT32 = 1e-5  # what is left of values that were rounded to float32 on their way
@@ -79,7 +79,7 @@ class _Whole:
             return Problem(mistakes.NO_OUTPUT, f"{where}: {kind_of(want)}", kind_of(seen.output))
         if not close(seen.output, want, TOLERANCE):
             mistake = self._mistake(position, want, seen.output)
-            return _differing(mistake, f"{where}, output", want, seen.output)
+            return differing(mistake, f"{where}, output", want, seen.output)
         if not seen.differentiable:
             return Problem(mistakes.ATTENTION_CUT, f"{where}: an output with a grad_fn", "one without")
         return None
@@ -103,7 +103,7 @@ class _Whole:
             if got is None or kind_of(got) != kind_of(want):
                 return Problem(mistakes.ATTENTION_CUT, f"{where}, {name}.grad: {kind_of(want)}", kind_of(got))
             if not close(got, want, TOLERANCE):
-                return _differing(mistakes.WRONG_RING_GRADIENT, f"{where}, {name}.grad", want, got)
+                return differing(mistakes.WRONG_RING_GRADIENT, f"{where}, {name}.grad", want, got)
         return None
 
     def changed(self, position: int, where: str, outcome: Outcome) -> Problem | None:
@@ -170,8 +170,3 @@ def _trial(setting: Setting, what: str, causal: bool | None, batch: int, scale: 
         masked=causal is not False,
         size=2 * num_ranks + (causal is False),  # what goes wrong without a mask is easier to tell
     )
-
-
-def _differing(mistake: Mistake, name: str, want: torch.Tensor, got: torch.Tensor) -> Problem:
-    worst = int((got - want).abs().nan_to_num(torch.inf).argmax())
-    return Problem(mistake, f"{name}: [{worst}] = {number(want, worst)}", number(got, worst))

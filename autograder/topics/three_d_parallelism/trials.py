@@ -10,10 +10,10 @@ import torch
 
 from autograder.inside.reports import as_many
 from autograder.kit.case import Trial
-from autograder.kit.mistakes import MODIFIED
+from autograder.kit.mistakes import MODIFIED, Mistake
 from autograder.kit.pattern import Pattern, single_rank, smaller_group
 from autograder.kit.problem import Problem
-from autograder.kit.values import same
+from autograder.kit.values import largest_difference, same
 from autograder.topics.three_d_parallelism import mistakes
 
 PATTERNS = (
@@ -46,6 +46,12 @@ class RingTrial(Trial):
 class ExpertTrial(Trial):
     patterns: ClassVar = PATTERNS
     out_of_step: ClassVar = (mistakes.EXPERTS_OUT_OF_STEP, "the same collectives on every rank")
+
+
+def differing(mistake: Mistake, name: str, want: torch.Tensor, got: torch.Tensor) -> Problem:
+    """Return the problem of a tensor, shown where it is farthest from the right one."""
+    expected, shown = largest_difference(want, got)
+    return Problem(mistake, f"{name}: {expected}", shown)
 
 
 def modified(given: Mapping[str, torch.Tensor], after: list[torch.Tensor], where: str) -> Problem | None:
