@@ -91,7 +91,6 @@ def contradiction(calls: Sequence[Sequence[Call]], counted: LoopbackTraffic) -> 
 def sent_bytes(rank: int, call: Call) -> float:
     """Return the bytes that one rank sends in one call."""
     if call.exchange is not None:
-        gives, _ = call.exchange
-        return sum(nbytes for other, nbytes in zip(call.ranks, gives, strict=True) if other != rank)
+        return sum(call.gives(other) for other in call.ranks if other != rank)
     op = call.op.removesuffix("_single")
     return _SENT[op](call.nbytes, len(call.ranks)) if op in _SENT else 0.0

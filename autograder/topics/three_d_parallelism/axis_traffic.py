@@ -74,7 +74,6 @@ def sent(call: Call, rank: int) -> float:
     if call.is_point_to_point:
         return call.nbytes if call.op == "send" else 0
     if call.exchange is not None:
-        gives, _ = call.exchange
-        return sum(nbytes for other, nbytes in zip(call.ranks, gives, strict=True) if other != rank)
+        return sum(call.gives(other) for other in call.ranks if other != rank)
     size = message_size(call.op, [call.nbytes] * len(call.ranks))
     return busbw_factor(call.op, len(call.ranks)) * size
