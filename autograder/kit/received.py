@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from autograder.kit.mistakes import NO_WAIT, NOT_RECEIVED
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem, counted, first
+from autograder.kit.student import Outcome
 from fourranks.trace import Call
 
 Calls = Sequence[Sequence[Call]]
@@ -38,9 +39,14 @@ def named(call: Call) -> str:
 def not_waited_for(calls: Iterable[Call], where: str) -> Problem | None:
     """Find a call whose handle had no wait()."""
     for call in calls:
-        if call.end is None:
+        if call.moves_data and call.end is None:
             return Problem(NO_WAIT, f"{where}: a wait() for every handle", f"none for {named(call)}")
     return None
+
+
+def not_waited_for_on_any(ranks: Iterable[tuple[str, Outcome]]) -> Problem | None:
+    """Find a handle without its wait() on any rank: what its call makes is right or wrong by chance."""
+    return first(not_waited_for(outcome.calls, rank) for rank, outcome in ranks)
 
 
 def too_little(least: Sequence[int], calls: Calls) -> Problem | None:

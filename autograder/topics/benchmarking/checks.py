@@ -20,7 +20,7 @@ from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import NOT_A_NUMBER, Mistake
 from autograder.kit.problem import Problem, counted, first
-from autograder.kit.received import not_waited_for
+from autograder.kit.received import not_waited_for_on_any
 from autograder.kit.settings import some_ranks, taking_part
 from autograder.kit.student import Outcome
 from autograder.kit.values import is_number, kind_of
@@ -168,7 +168,7 @@ def _examine(plan: _BenchmarkPlan, outcomes: Sequence[Outcome | None]) -> Proble
     values = {rank: outcome.value.value for rank, outcome in answers}
     return (
         _not_a_number(values)
-        or first(not_waited_for(outcome.calls, rank) for rank, outcome in answers)
+        or not_waited_for_on_any(answers)
         or first(_wrong_calls(plan, *answer) for answer in answers)
         or _wrong_seconds(plan, values)
         or first(_wrong_order(plan, *answer) for answer in answers)
@@ -289,7 +289,7 @@ def _real(world_size: int) -> Trial:
     warmup, iterations = 1, 5
 
     def verify(outcomes: Sequence[Outcome | None]) -> Problem | None:
-        if unwaited := first(not_waited_for(each.calls, rank) for rank, each in taking_part(outcomes)):
+        if unwaited := not_waited_for_on_any(taking_part(outcomes)):
             return unwaited
         answers: dict[str, drivers.Real] = {rank: outcome.value for rank, outcome in taking_part(outcomes)}
         values: dict[str, Any] = {rank: answer.value for rank, answer in answers.items()}

@@ -20,8 +20,8 @@ from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
-from autograder.kit.problem import Problem, counted, first
-from autograder.kit.received import given, not_waited_for
+from autograder.kit.problem import Problem, counted
+from autograder.kit.received import given, not_waited_for_on_any
 from autograder.kit.settings import WORLD_SIZES, Setting, some_ranks, taking_part
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Outcome
@@ -131,7 +131,7 @@ def _draw_rounds(num_ranks: int, kind: str, draws: Draws) -> LocalSgd:
 
 
 def _wrong_round(local: LocalSgd, ranks: Ranks) -> Problem | None:
-    return _talked_early(ranks) or _not_waited(ranks) or _wrong_weights(local, ranks)
+    return _talked_early(ranks) or not_waited_for_on_any(ranks) or _wrong_weights(local, ranks)
 
 
 def _talked_early(ranks: Ranks) -> Problem | None:
@@ -253,7 +253,7 @@ def _draw_steps(
 
 
 def _wrong_compression(compressions: Sequence[Compression], ranks: Ranks) -> Problem | None:
-    if problem := _not_waited(ranks):
+    if problem := not_waited_for_on_any(ranks):
         return problem
     for position, (rank, outcome) in enumerate(ranks):
         steps = [as_many(step, _NUM_COMPRESSORS) for step in as_many(outcome.value, _NUM_STEPS)]
@@ -288,11 +288,6 @@ def _compression_mistake(compression: Compression, number: int, found: Sequence[
 
 
 # --- both
-
-
-def _not_waited(ranks: Ranks) -> Problem | None:
-    """Find a handle without its wait(): what its call makes is right or wrong by chance."""
-    return first(not_waited_for(each.calls, rank) for rank, each in ranks)
 
 
 def _alike(found: Named, wanted: Named) -> bool:

@@ -22,8 +22,9 @@ from autograder.kit.mistakes import (
     WRONG_TYPE,
     Mistake,
 )
-from autograder.kit.problem import Problem, first
-from autograder.kit.received import not_waited_for
+from autograder.kit.problem import Problem, counted, first
+from autograder.kit.received import not_waited_for_on_any
+from autograder.kit.settings import taking_part
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference_beyond, kind_of, same
 from autograder.topics.hello import mistakes
@@ -52,7 +53,7 @@ class _OfAllRanks(Case):
     def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
         by_rank = [(rank, outcome) for rank, outcome in enumerate(outcomes) if outcome is not None]
         problem = self._on_any(by_rank)
-        if problem and (unwaited := first(not_waited_for(each.calls, f"rank {at}") for at, each in by_rank)):
+        if problem and (unwaited := not_waited_for_on_any(taking_part(outcomes))):
             return unwaited  # a reader who asks is_completed() instead gets it right
         if problem and _only_one_rank_gets(by_rank):
             return replace(problem, mistake=mistakes.ON_ONE_RANK_ONLY)
@@ -74,7 +75,7 @@ class _OfAllRanks(Case):
 
     @property
     def _ranks(self) -> str:
-        return f"{self.world_size} rank{'s' if self.world_size > 1 else ''}"
+        return counted(self.world_size, "rank")
 
     @property
     def _how(self) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from autograder.kit.case import Trial
-from autograder.kit.problem import Problem, first
-from autograder.kit.received import not_waited_for
+from autograder.kit.problem import Problem
+from autograder.kit.received import not_waited_for_on_any
 from autograder.kit.settings import taking_part
 from autograder.kit.student import Outcome
 from autograder.topics.tensor_parallelism import mistakes
@@ -40,13 +40,9 @@ def together(
 
     def verify(outcomes: Sequence[Outcome | None]) -> Problem | None:
         ranks = taking_part(outcomes)
-        return first(_not_waited_for(*each) for each in ranks) or rule(ranks)
+        return not_waited_for_on_any(ranks) or rule(ranks)
 
     return verify
-
-
-def _not_waited_for(where: str, outcome: Outcome) -> Problem | None:
-    return not_waited_for((call for call in outcome.calls if call.moves_data), where)
 
 
 def names(outcomes: Outcomes) -> list[str]:

@@ -24,7 +24,7 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, first
-from autograder.kit.received import not_waited_for
+from autograder.kit.received import not_waited_for_on_any
 from autograder.kit.settings import taking_part
 from autograder.kit.student import Outcome
 from autograder.kit.values import apart, kind_of
@@ -133,13 +133,12 @@ class _RunOnMesh:
 
     def verify(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
         ranks = taking_part(outcomes)
-        rules = (self._collectives_in_flight, self._wrong_losses, self._too_much_held, self._traffic)
-        return unwaited([outcome.calls for _, outcome in ranks]) or first(
+        rules = (self._wrong_losses, self._too_much_held, self._traffic)
+        broken = (
             rule(rank, where, outcome) for rule in rules for rank, (where, outcome) in self._last_first(ranks)
         )
-
-    def _collectives_in_flight(self, rank: int, where: str, outcome: Outcome) -> Problem | None:
-        return not_waited_for((call for call in outcome.calls if call.moves_data), where)
+        calls = [outcome.calls for _, outcome in ranks]
+        return unwaited(calls) or not_waited_for_on_any(ranks) or first(broken)
 
     def _last_first(self, ranks: Sequence[tuple[str, Outcome]]) -> list[tuple[int, tuple[str, Outcome]]]:
         """Give the ranks of the last stage first: what goes wrong there goes up to all."""
