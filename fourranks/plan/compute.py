@@ -52,12 +52,8 @@ def layer_time(model: Transformer, cluster: Cluster, plan: Plan) -> LayerTime:
     return LayerTime(max(forward, launch), max(backward, launch), score_product + score_vector, bound)
 
 
-def _tokens(model: Transformer, plan: Plan) -> float:
-    return plan.micro_batch * model.sequence / plan.context
-
-
 def _products(model: Transformer, cluster: Cluster, plan: Plan) -> float:
-    tokens, width, split, fp8 = _tokens(model, plan), model.hidden, plan.tensor, plan.fp8
+    tokens, width, split, fp8 = plan.microbatch_tokens(model), model.hidden, plan.tensor, plan.fp8
     experts = model.active_experts
     ffn = model.ffn_width / split
     attention = matmul_seconds(cluster, tokens, width, model.qkv_width / split, fp8)
@@ -69,7 +65,7 @@ def _products(model: Transformer, cluster: Cluster, plan: Plan) -> float:
 def _attention(model: Transformer, cluster: Cluster, plan: Plan) -> tuple[float, float, float]:
     """Return the seconds of forward's products and vector operations on scores, and of backward's vectors."""
     heads, size = model.heads / plan.tensor, model.hidden / model.heads
-    tokens, keys = _tokens(model, plan) / plan.micro_batch, model.sequence
+    tokens, keys = plan.microbatch_tokens(model) / plan.micro_batch, model.sequence
     many = plan.micro_batch * heads
     product = many * (
         matmul_seconds(cluster, tokens, size, keys) + matmul_seconds(cluster, tokens, keys, size)
@@ -85,7 +81,7 @@ def _attention(model: Transformer, cluster: Cluster, plan: Plan) -> tuple[float,
 
 
 def _vector_bytes(model: Transformer, plan: Plan) -> float:
-    tokens = _tokens(model, plan)
+    tokens = plan.microbatch_tokens(model)
     hidden = HIDDEN_BYTES * model.hidden / (plan.tensor if plan.sequence_parallel else 1)
     ffn = (FFN_BYTES + 2 * model.gated) * model.ffn_width * model.active_experts / plan.tensor
     return tokens * (hidden + ffn)
@@ -93,7 +89,7 @@ def _vector_bytes(model: Transformer, plan: Plan) -> float:
 
 def head_seconds(model: Transformer, cluster: Cluster, plan: Plan) -> tuple[float, float]:
     """Return forward and backward of the last product, to the vocabulary, with its loss in float32."""
-    tokens, width = _tokens(model, plan), model.vocabulary / plan.tensor
+    tokens, width = plan.microbatch_tokens(model), model.vocabulary / plan.tensor
     product = matmul_seconds(cluster, tokens, model.hidden, width)
     loss = vector_seconds(cluster, 12 * tokens * width)
     return product + loss, 2 * product + loss

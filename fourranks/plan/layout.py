@@ -49,6 +49,10 @@ class Plan:
     def microbatches(self) -> int:
         return self.batch // (self.data * self.micro_batch)
 
+    def microbatch_tokens(self, model: Transformer) -> float:
+        """Return the tokens of a microbatch that one rank has."""
+        return self.micro_batch * model.sequence / self.context
+
     def check(self, model: Transformer) -> None:
         """Raise a PlanError unless this model can be cut so."""
         sizes = (self.data, self.tensor, self.pipeline, self.context, self.expert, self.chunks,

@@ -39,15 +39,19 @@ def layers_per_rank(model: Transformer, plan: Plan) -> int:
 
 def rank_parameters(model: Transformer, plan: Plan) -> float:
     """Return the parameters of the first stage's ranks before ZeRO divides them."""
-    layer = model.attention_parameters + model.experts / plan.expert * model.mlp_parameters
+    layers = layers_per_rank(model, plan) * _layer_parameters(model, plan)
     tables = 2 if plan.pipeline == 1 and not model.tied else 1
-    return (layers_per_rank(model, plan) * layer + tables * model.embedding_parameters) / plan.tensor
+    return (layers + tables * model.embedding_parameters) / plan.tensor
+
+
+def _layer_parameters(model: Transformer, plan: Plan) -> float:
+    """Return the parameters of one layer before tensor parallelism divides them."""
+    return model.attention_parameters + model.experts / plan.expert * model.mlp_parameters
 
 
 def activation_bytes_per_layer(model: Transformer, plan: Plan) -> float:
     """Return what one layer keeps of one microbatch for its backward."""
-    split, tokens = plan.tensor, plan.micro_batch * model.sequence / plan.context
-    unit = tokens * model.hidden
+    split, unit = plan.tensor, plan.microbatch_tokens(model) * model.hidden
     if plan.recompute == "full":
         return 2 * unit
     scores = (
@@ -79,7 +83,7 @@ def memory(model: Transformer, plan: Plan) -> MemoryEstimate:
     kept = in_flight(plan) * layers_per_rank(model, plan) * activation_bytes_per_layer(model, plan)
     if plan.recompute == "full":  # while a layer is in its backward it has all its activations again
         kept += activation_bytes_per_layer(model, replace(plan, recompute="none"))
-    logits = 4 * plan.micro_batch * model.sequence / plan.context * model.vocabulary / plan.tensor
+    logits = 4 * plan.microbatch_tokens(model) * model.vocabulary / plan.tensor
     if plan.pipeline == 1:
         kept += logits
     weights, gradients, state = zero_bytes(parameters, shard, plan.zero)
@@ -101,9 +105,4 @@ def zero_bytes(parameters: float, shard: float, stage: int) -> tuple[float, floa
 
 def _gathered(model: Transformer, plan: Plan) -> float:
     """Return the bytes of two layers that a ZeRO-3 rank holds whole: the present one and the next."""
-    return (
-        2
-        * 2
-        * (model.attention_parameters + model.experts / plan.expert * model.mlp_parameters)
-        / plan.tensor
-    )
+    return 2 * 2 * _layer_parameters(model, plan) / plan.tensor

@@ -110,7 +110,7 @@ def _recomputed(layer: LayerTime, plan: Plan) -> float:
 
 def _layer_traffic(model: Transformer, cluster: Cluster, plan: Plan) -> tuple[float, float]:
     """Return the seconds of one layer's collectives in forward and in backward."""
-    nbytes = 2 * plan.micro_batch * model.sequence / plan.context * model.hidden
+    nbytes = 2 * plan.microbatch_tokens(model) * model.hidden
     tensor = 2 * collectives.all_reduce(cluster, plan.tensor, 1, nbytes)
     return tensor + _context(model, cluster, plan, nbytes) + _experts(model, cluster, plan, nbytes), (
         tensor + 2 * _context(model, cluster, plan, nbytes) + _experts(model, cluster, plan, nbytes)
@@ -133,7 +133,7 @@ def _messages(model: Transformer, cluster: Cluster, plan: Plan) -> float:
     """Return the seconds of a microbatch's messages between stages, there and back."""
     if plan.pipeline == 1:
         return 0.0
-    nbytes = 2 * plan.micro_batch * model.sequence / plan.context * model.hidden / plan.tensor
+    nbytes = 2 * plan.microbatch_tokens(model) * model.hidden / plan.tensor
     stride = plan.tensor * plan.context * plan.data
     chunks = plan.chunks if plan.schedule == "interleaved" else 1
     return 2 * chunks * collectives.send(cluster, stride, nbytes)
