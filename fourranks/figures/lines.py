@@ -8,7 +8,7 @@ from typing import TypeAlias
 from matplotlib.axes import Axes
 
 from ..views.picture import in_words
-from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, Keywords
+from ..views.style import BLANK, FAINT_INK, INK, LEGEND, PAPER, Figure, Keywords
 from .drawable import drawable
 
 Line: TypeAlias = Sequence[float] | tuple[Sequence[float], Sequence[float]]
@@ -70,7 +70,7 @@ def curves(
         axes.set_ylim(top=top)
     rows = _mark(axes, marks)
     _style(axes, x, y, title, 72 * figure.get_figheight() * rows * _ROW)
-    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=8.5, labelcolor=INK)
+    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), **LEGEND)
     return figure
 
 

@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, PercentFormatter
 
 from ..views import units
 from ..views.picture import in_words
-from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, Keywords
+from ..views.style import FAINT_INK, INK, LEGEND, PAPER, Figure, Keywords, draw_grid
 from .drawable import all_drawable
 
 _LOOKS: tuple[Keywords, ...] = (
@@ -83,7 +83,7 @@ def links(
     figure.alt = in_words(title, [*shares, *told])
     _style(axes)
     figure.text(0.02, 0.97, title, color=INK, fontsize=10.5, va="top")
-    axes.legend(loc="center left", bbox_to_anchor=(1.03, 0.5), frameon=False, fontsize=8.5, labelcolor=INK)
+    axes.legend(loc="center left", bbox_to_anchor=(1.03, 0.5), **LEGEND)
     return figure
 
 
@@ -94,7 +94,5 @@ def _style(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: units.rate(value)))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.minorticks_off()
-    axes.grid(color=BLANK)
-    axes.set_axisbelow(True)
-    axes.spines[:].set_visible(False)
+    draw_grid(axes)
     axes.tick_params(length=0, labelsize=8.5, labelcolor=INK)

@@ -16,7 +16,20 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 from ..doctor.topology import Topology, distance, nvlinks
 from ..views import units
 from ..views.picture import in_words
-from ..views.style import BLANK, FAINT_INK, INK, PAPER, RANK_COLOURS, RGB, Figure, Keywords, ink_on, tint
+from ..views.style import (
+    BLANK,
+    FAINT_INK,
+    INK,
+    LEGEND,
+    PAPER,
+    RANK_COLOURS,
+    RGB,
+    Figure,
+    Keywords,
+    draw_grid,
+    ink_on,
+    tint,
+)
 from .drawable import drawable
 from .published import Rung
 
@@ -127,7 +140,7 @@ def copies(
     axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: units.rate(value)))
     axes.minorticks_off()
-    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK)
+    axes.legend(**LEGEND)
     ends = [
         f"{name} {units.rate(curve[size])} at {units.size(size)}"
         for name, curve in bandwidths.items()
@@ -170,7 +183,7 @@ def roofline(
         axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _flops(value)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.01, 1))
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), **LEGEND)
     told = [f"{_flops(rate)} measured at an intensity of {at:.3g}" for at, rate in points.items()]
     ridged = zip(roofs.items(), ridges, strict=True)
     figure.alt = in_words(
@@ -220,10 +233,8 @@ def topology(found: Topology, title: str = "") -> Figure:
         for link in links
     ]
     if handles:
-        style = {"frameon": False, "fontsize": 8.5, "labelcolor": INK}
-        figure.legend(
-            handles=handles, loc="center left", bbox_to_anchor=((side + 0.85) / width, 0.5), **style
-        )
+        place = (side + 0.85) / width, 0.5
+        figure.legend(handles=handles, loc="center left", bbox_to_anchor=place, **LEGEND)
     figure.text(0.01, 1 - 0.1 / height, title, color=INK, fontsize=10.5, va="top")
     rows = zip(found.devices, table, strict=True)
     figure.alt = in_words(title, [f"{device} to all: {' '.join(row)}" for device, row in rows])
@@ -255,8 +266,6 @@ def _curves(title: str, x: str, y: str, beside: float = 0.3) -> tuple[Figure, Ax
 
 
 def _plain(axes: Axes) -> None:
-    axes.grid(color=BLANK)
-    axes.set_axisbelow(True)
-    axes.spines[:].set_visible(False)
+    draw_grid(axes)
     axes.tick_params(which="both", length=0, labelsize=8.5, labelcolor=INK)
     axes.minorticks_off()

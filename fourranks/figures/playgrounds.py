@@ -11,7 +11,7 @@ from ..plan.memory import zero_bytes
 from ..puzzles.pipeline import Pipeline, Task
 from ..views import units
 from ..views.picture import in_words
-from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, tint
+from ..views.style import FAINT_INK, INK, LEGEND, PAPER, Figure, draw_grid, tint
 from . import alpha_beta
 from .schedule import schedule
 from .sliders import Playground, Slider
@@ -88,13 +88,9 @@ def _zero(billions: float, ranks: int) -> Figure:
     axes.set_xlabel("GB kept by each rank, without activations", color=FAINT_INK, fontsize=9)
     axes.tick_params(colors=FAINT_INK, labelsize=8.5, length=0)
     axes.tick_params(axis="y", labelcolor=INK)
-    axes.grid(axis="x", color=BLANK)
-    axes.set_axisbelow(True)
-    axes.spines[:].set_visible(False)
+    draw_grid(axes, "x")
     figure.text(0.02, 0.95, title, fontsize=10.5, color=INK, va="top")
-    figure.legend(
-        loc="upper left", bbox_to_anchor=(0.09, 0.89), ncols=4, frameon=False, fontsize=8.5, labelcolor=INK
-    )
+    figure.legend(loc="upper left", bbox_to_anchor=(0.09, 0.89), ncols=4, **LEGEND)
     figure.alt = in_words(title, [f"stage {stage} {total:.3g} GB" for stage, total in enumerate(totals)])
     return figure
 

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ..views.picture import in_words
-from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, Keywords
+from ..views.style import FAINT_INK, INK, LEGEND, PAPER, Figure, Keywords, draw_grid
 from .drawable import all_drawable, written
 from .ledger import note
 
@@ -146,9 +146,7 @@ def _label(axes: Axes, measured: Mapping[str, float], unit: str) -> None:
     axes.text(1.02, 0, unit, transform=axes.transAxes, color=FAINT_INK, fontsize=8.5, va="center")
     axes.tick_params(axis="y", length=0, labelsize=9, labelcolor=INK)
     axes.tick_params(axis="x", colors=FAINT_INK, labelsize=8.5)
-    axes.grid(axis="x", color=BLANK)
-    axes.set_axisbelow(True)
-    axes.spines[:].set_visible(False)
+    draw_grid(axes, "x")
 
 
 def _legend(figure: Figure, colours: dict[str, str], mark: str, yours: dict[int, float]) -> None:
@@ -157,7 +155,7 @@ def _legend(figure: Figure, colours: dict[str, str], mark: str, yours: dict[int,
         handles.append(Line2D([], [], **_FORMULA | {"markersize": 11}, label=mark))
     if yours:
         handles.append(Line2D([], [], **_YOURS, label="your prediction"))
-    style = {"frameon": False, "fontsize": 8.5, "labelcolor": FAINT_INK}
+    style = LEGEND | {"labelcolor": FAINT_INK}
     figure.legend(handles=handles, loc="lower center", ncols=len(handles), **style)
 
 

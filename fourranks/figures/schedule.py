@@ -5,12 +5,13 @@ For lectures, after a simulation or a run. It draws what it is given and knows n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from ..views import rank_rows
 from ..views.picture import in_words
 from ..views.style import (
     BLANK,
@@ -89,13 +90,15 @@ def schedule(
         for lane in range(lanes):
             own = [job for job in row if job.chunk == lane]
             _draw(axes, rank, own, begun, lane, lanes, length / _inches(figure, axes))
-    _write_bubbles(axes, jobs, length)
-    _legend(figure, {job.kind for job in everything})
-    idle = [
+    idle = [1 - sum(job.end - job.start for job in row) / length for row in jobs]
+    if idle:
+        rank_rows.write_bubbles(axes, dict(enumerate(idle)), sum(idle) / len(idle))
+    _draw_legend(figure, {job.kind for job in everything})
+    told = [
         f"rank {rank}: {_told(row)}, idle {share:.0%}"
-        for rank, (row, share) in enumerate(zip(jobs, _idle_shares(jobs, length), strict=True))
+        for rank, (row, share) in enumerate(zip(jobs, idle, strict=True))
     ]
-    figure.alt = in_words(title, idle)
+    figure.alt = in_words(title, told)
     return figure
 
 
@@ -115,15 +118,11 @@ def _checked(job: Job) -> Job:
 def _axes(figure: Figure, ranks: int, length: float, title: str, unit: str) -> Axes:
     width, height = figure.get_size_inches()
     axes = figure.add_axes((0.75 / width, 0.55 / height, 1 - 1.5 / width, 1 - 0.85 / height))
-    axes.set_facecolor(PAPER)
+    rank_rows.style_axes(axes, title)
     axes.set(xlim=(0, length), ylim=(ranks - 0.5, -0.5))
     axes.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)])
-    axes.tick_params(axis="y", length=0, labelsize=9, labelcolor=INK)
-    axes.tick_params(axis="x", colors=FAINT_INK, labelsize=8.5)
-    axes.set_title(title, loc="left", color=INK, fontsize=10.5, pad=6)
-    axes.text(1.005, 0, unit, transform=axes.transAxes, color=FAINT_INK, fontsize=8.5, va="center")
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(FAINT_INK)
+    axes.tick_params(axis="y", labelsize=9, labelcolor=INK)
+    rank_rows.write_unit(axes, unit)
     return axes
 
 
@@ -153,30 +152,8 @@ def _draw(
                 axes.text(left + width / 2, bottom + height / 2, str(job.microbatch), **style)
 
 
-def _write_bubbles(axes: Axes, jobs: Sequence[Sequence[Job]], length: float) -> None:
-    """To the right of each rank the share of time that it has no job, and of all ranks in the headline."""
-    idle = list(_idle_shares(jobs, length))
-    style: Keywords = {
-        "transform": axes.get_yaxis_transform(),
-        "color": FAINT_INK,
-        "ha": "right",
-        "va": "center",
-    }
-    for rank, share in enumerate(idle):
-        axes.text(1.075, rank, f"{share:.0%}", fontsize=8.5, **style)
-    if idle:
-        average = sum(idle) / len(idle)
-        axes.set_title(f"bubble {average:.0%}", loc="right", color=INK, fontsize=9, pad=6, x=1.075)
-
-
-def _idle_shares(jobs: Sequence[Sequence[Job]], length: float) -> Iterator[float]:
-    for row in jobs:
-        yield 1 - sum(job.end - job.start for job in row) / length
-
-
-def _legend(figure: Figure, kinds: set[str]) -> None:
+def _draw_legend(figure: Figure, kinds: set[str]) -> None:
     looks = [look for kind, look in _LOOKS.items() if kind in kinds]
     handles = [Patch(facecolor=tint(FAINT_INK, look.strength), label=look.label) for look in looks]
     handles.append(Patch(facecolor=BLANK, label="nothing to do"))
-    style = {"frameon": False, "fontsize": 8, "labelcolor": FAINT_INK}
-    figure.legend(handles=handles, loc="lower center", ncols=len(handles), **style)
+    rank_rows.draw_legend(figure, handles)

@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from ..views import units
 from ..views.picture import in_words
-from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, Keywords, rank_colour
+from ..views.style import FAINT_INK, INK, LEGEND, PAPER, Figure, Keywords, draw_grid, rank_colour
 from .drawable import all_drawable, drawable
 from .ledger import note
 from .prediction import subject
@@ -145,9 +145,7 @@ def _figure(
     axes = figure.add_axes((left, 0.55 / height, right - left, 1 - 0.95 / height), facecolor=PAPER)
     figure.text(0.02, 1 - 0.12 / height, title, fontsize=10.5, color=INK, va="top")
     axes.tick_params(colors=FAINT_INK, labelsize=8.5, length=0)
-    axes.grid(color=BLANK)
-    axes.set_axisbelow(True)
-    axes.spines[:].set_visible(False)
+    draw_grid(axes)
     return figure, axes
 
 
@@ -165,4 +163,4 @@ def _scale(axes: Axes, unit: str) -> None:
 
 
 def _legend(axes: Axes, **place: Any) -> None:
-    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, **place)
+    axes.legend(**LEGEND, **place)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from base64 import b64encode
 from io import BytesIO
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from matplotlib import figure
+from matplotlib.axes import Axes
 from PIL import Image, ImageDraw
 
 # What draws takes its paper and its colours from one place.
@@ -30,12 +31,22 @@ from .picture import page
 
 Keywords: TypeAlias = dict[str, Any]  # of one of matplotlib's functions
 
+# What legends beside a curve look like.
+LEGEND: Keywords = {"frameon": False, "fontsize": 8.5, "labelcolor": INK}
+
 SMALLEST_TEXT = 6.5  # points; 9 of a browser's pixels
 
 _SCREEN_DPI = 100
 _PIXELS_PER_DOT = 1.6  # crisp on dense screens
 _CLEAR = 127  # how many colours are kept, and the number of the transparent one behind them
 _ROUNDING = 0.1  # inches; radius of the paper's corners
+
+
+def draw_grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
+    """Draw faint lines behind what is drawn, in place of a frame."""
+    axes.grid(axis=axis, color=BLANK)
+    axes.set_axisbelow(True)
+    axes.spines[:].set_visible(False)
 
 
 class Figure(figure.Figure):

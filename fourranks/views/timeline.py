@@ -14,9 +14,9 @@ from matplotlib.patches import Patch
 from ..trace import Trace
 from ..trace.operations import MESSAGE, Operation
 from ..trace.spans import COMPUTING, MOVING, WAITING, RankSpans, Span, bubble
-from . import units
+from . import rank_rows, units
 from .picture import in_words
-from .style import FAINT_INK, INK, PAPER, Figure, Keywords, rank_colour, tint
+from .style import FAINT_INK, INK, PAPER, Figure, rank_colour, tint
 
 _WIDTH = 9.0  # inches
 _BAR = 0.62  # of a row's height
@@ -54,8 +54,8 @@ def timeline(trace: Trace, title: str = "", computing: str = "") -> Figure:
     row_height = 0.44 if len(ranks) <= _SMALL_WORLD else 0.2
     figure = Figure(_WIDTH, 1.0 + row_height * len(ranks))
     axes = figure.add_axes(_frame(figure))
-    _style_axes(axes, len(ranks), title or _headline(operations, len(ranks)))
     title = title or _headline(operations, len(ranks))
+    _style_axes(axes, len(ranks), title)
     if not operations:
         figure.alt = in_words(title, ["no communication recorded"])
         axes.text(0.5, 0.5, "no communication recorded", transform=axes.transAxes, ha="center", va="center")
@@ -64,11 +64,12 @@ def timeline(trace: Trace, title: str = "", computing: str = "") -> Figure:
     for rank in ranks:
         _draw_spans(axes, rank, scale)
     _label_calls(axes, operations, scale, figure.get_figwidth())
-    _write_bubbles(axes, ranks)
-    _legend(figure, computing)
+    shares = {rank.rank: rank.bubble for rank in ranks if rank.spans}
+    rank_rows.write_bubbles(axes, shares, bubble(ranks), 8.5 if len(ranks) <= _SMALL_WORLD else 7.5)
+    _draw_legend(figure, computing)
     if trace.clock_uncertainty:
         _write_uncertainty(axes, trace.clock_uncertainty)
-    waits = [f"rank {rank.rank} waits {rank.bubble:.0%} of the time" for rank in ranks if rank.spans]
+    waits = [f"rank {rank} waits {share:.0%} of the time" for rank, share in shares.items()]
     figure.alt = in_words(
         title, [units.time(scale.length * scale.unit), f"bubble {bubble(ranks):.0%}", *waits]
     )
@@ -86,16 +87,11 @@ def _headline(operations: Sequence[Operation], world_size: int) -> str:
 
 
 def _style_axes(axes: Axes, world_size: int, title: str) -> None:
-    axes.set_facecolor(PAPER)
+    rank_rows.style_axes(axes, title)
     axes.set_ylim(world_size - 0.45, -0.8 if world_size <= _SMALL_WORLD else -1.0)
     axes.set_yticks(range(world_size), [f"rank {rank}" for rank in range(world_size)])
     for label in axes.get_yticklabels():
         label.set(color=INK, fontsize=9 if world_size <= _SMALL_WORLD else 7.5)
-    axes.tick_params(axis="y", length=0)
-    axes.tick_params(axis="x", colors=FAINT_INK, labelsize=8.5)
-    axes.set_title(title, loc="left", color=INK, fontsize=10.5, pad=6)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(FAINT_INK)
 
 
 class _Scale(NamedTuple):
@@ -114,7 +110,7 @@ def _scale(axes: Axes, begun: float, over: float) -> _Scale:
     unit, name = units.time_unit(over - begun)
     length = (over - begun) / unit
     axes.set_xlim(0, length)
-    axes.text(1.005, 0, name, transform=axes.transAxes, color=FAINT_INK, fontsize=8.5, va="center")
+    rank_rows.write_unit(axes, name)
     return _Scale(begun, unit, length)
 
 
@@ -164,21 +160,6 @@ def _names(operation: Operation) -> list[tuple[int, str, float, float]]:
     return [(rank, call.op, call.start, call.finished or call.start) for rank, call in calls]
 
 
-def _write_bubbles(axes: Axes, ranks: Sequence[RankSpans]) -> None:
-    """To the right of each rank its share of waiting, and of all ranks in the headline."""
-    style: Keywords = {
-        "transform": axes.get_yaxis_transform(),
-        "color": FAINT_INK,
-        "ha": "right",
-        "va": "center",
-    }
-    size = 8.5 if len(ranks) <= _SMALL_WORLD else 7.5
-    for rank in ranks:
-        if rank.spans:
-            axes.text(1.075, rank.rank, f"{rank.bubble:.0%}", fontsize=size, **style)
-    axes.set_title(f"bubble {bubble(ranks):.0%}", loc="right", color=INK, fontsize=9, pad=6, x=1.075)
-
-
 def _write_uncertainty(axes: Axes, seconds: float) -> None:
     """Below the time axis how well the clocks of the ranks' nodes are known against each other."""
     unit, name = units.time_unit(seconds)
@@ -188,11 +169,10 @@ def _write_uncertainty(axes: Axes, seconds: float) -> None:
     )
 
 
-def _legend(figure: Figure, computing: str) -> None:
+def _draw_legend(figure: Figure, computing: str) -> None:
     handles = []
     for kind, look in _LOOKS.items():
         fill, edge = tint(FAINT_INK, look.strength), tint(FAINT_INK, look.edge)
         label = computing if computing and kind == COMPUTING else look.label
         handles.append(Patch(facecolor=fill, edgecolor=edge, hatch=look.hatch, linewidth=0, label=label))
-    style = {"frameon": False, "fontsize": 8, "labelcolor": FAINT_INK}
-    figure.legend(handles=handles, loc="lower center", ncols=len(handles), **style)
+    rank_rows.draw_legend(figure, handles)
