@@ -80,11 +80,8 @@ def _names_of_the_notebook(beginning: str) -> list[str]:
 
 
 def _names_of_the_ranks(beginning: str) -> list[str]:
-    if not current.has_world():
-        return []
-    _, found = current.world().ask(Complete(beginning, len(beginning))) or ("", [])
     builtin = {*dir(builtins), *keyword.kwlist}
-    return [text for text, _ in found if text.isidentifier() and text not in builtin]
+    return [name for name in current.names_of_rank_0(beginning) if name not in builtin]
 
 
 def _inspect(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .group import RankGroup, start
+from .protocol.messages import Complete
 
 _world: RankGroup | None = None
 
@@ -31,3 +32,11 @@ def last_world() -> RankGroup | None:
 def has_world() -> bool:
     """Return whether `%%ranks` cells have a world already."""
     return _world is not None and _world.running
+
+
+def names_of_rank_0(beginning: str) -> list[str]:
+    """Return the names that rank 0 has with this beginning; none where it cannot answer at once."""
+    if not has_world():
+        return []
+    _, found = world().ask(Complete(beginning, len(beginning))) or ("", [])
+    return [text for text, _ in found if text.isidentifier()]

@@ -13,7 +13,7 @@ from IPython.core.error import UsageError
 from . import current
 from .errors import RankError
 from .naming import name_ranks
-from .protocol.messages import RANK_NAMES, Complete
+from .protocol.messages import RANK_NAMES
 
 _IMPORTS = {"torch": "import torch", "dist": "import torch.distributed as dist"}
 _WITHOUT_A_GROUP = (
@@ -39,14 +39,12 @@ def of_the_notebook(name: str, notebook: Mapping[str, Any]) -> str:
         return f"The ranks have {name}: begin the cell with %%ranks to run it on them{instead}."
     if not name:
         return ""
-    if current.has_world():
-        _, found = current.world().ask(Complete(name, len(name))) or ("", [])
-        if any(text == name for text, _ in found):
-            return (
-                f"The ranks have {name}, but the notebook does not: begin this cell with %%ranks to use it "
-                f"there, define it without %%ranks to have it here, or bring it here as a list by "
-                f"`%%ranks --out {name}`."
-            )
+    if name in current.names_of_rank_0(name):
+        return (
+            f"The ranks have {name}, but the notebook does not: begin this cell with %%ranks to use it "
+            f"there, define it without %%ranks to have it here, or bring it here as a list by "
+            f"`%%ranks --out {name}`."
+        )
     return _of_a_cell(name, notebook) or _of_another_name(name, notebook)
 
 
@@ -105,7 +103,7 @@ def _of_a_name(name: str, ranks: list[int], notebook: Mapping[str, Any], just_st
     """Say where a name is that these ranks lack, or what else was meant."""
     if name == "__file__":
         return _NO_FILE
-    names_of_rank_0 = _names_of_rank_0(name[0])
+    names_of_rank_0 = current.names_of_rank_0(name[0])
     if name in names_of_rank_0 and 0 not in ranks:
         do = "does" if len(ranks) == 1 else "do"
         return (
@@ -117,13 +115,6 @@ def _of_a_name(name: str, ranks: list[int], notebook: Mapping[str, Any], just_st
     if meant := _alike(name, {*RANK_NAMES, *names_of_rank_0} - {name}):
         return f"Did you mean {meant}?"
     return _NEW_RANKS if just_started else ""
-
-
-def _names_of_rank_0(beginning: str) -> list[str]:
-    if not current.has_world():
-        return []
-    _, found = current.world().ask(Complete(beginning, len(beginning))) or ("", [])
-    return [text for text, _ in found if text.isidentifier()]
 
 
 def _of_one_variable(name: str, value: Any) -> str:
