@@ -28,15 +28,20 @@ def sentence_case(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def with_peer(call: Call) -> str:
+    """Name a call, a message with the rank at its other end."""
+    if call.op == "send":
+        return f"send to rank {call.peer}"
+    if call.op == "recv":
+        return "recv from any rank" if call.peer is None else f"recv from rank {call.peer}"
+    return call.name
+
+
 def describe(call: Call, world_size: int, in_detail: bool = False) -> str:
     """Name a call, and in detail what the ranks of one call may disagree on."""
-    name = call.name
-    if call.op == "send":
-        name = f"send to rank {call.peer}"
-    elif call.op == "recv":
-        name = "recv from any rank" if call.peer is None else f"recv from rank {call.peer}"
-    elif len(call.ranks) < world_size:
-        name = f"{call.name} among {name_ranks(call.ranks)}"
+    name = with_peer(call)
+    if not call.is_point_to_point and len(call.ranks) < world_size:
+        name += f" among {name_ranks(call.ranks)}"
     given = [*details(call).values()] if in_detail else []
     return f"{name} [{', '.join(given)}]" if given else name
 

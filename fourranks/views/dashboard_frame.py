@@ -9,8 +9,7 @@ from typing import Any
 
 from ..group import RankGroup
 from ..live import Activity, Meter
-from ..naming import name_ranks
-from ..protocol.calls import Call
+from ..naming import name_ranks, with_peer
 from . import units
 
 TICK = 0.25  # seconds between looks, and of one moment of the strip
@@ -63,14 +62,5 @@ def _doing(seen: Activity) -> str:
     if seen.waits_in is None:
         return seen.state
     whom = f"waiting for {name_ranks(seen.waits_for)} " if seen.waits_for else ""
-    return f"{whom}in {_name(seen.waits_in)}"
-
-
-def _name(call: Call) -> str:
-    if call.op == "send":
-        name = f"send to rank {call.peer}"
-    elif call.op == "recv":
-        name = "recv from any rank" if call.peer is None else f"recv from rank {call.peer}"
-    else:
-        name = call.name
-    return f"{name} ({units.size(call.nbytes)})" if call.nbytes else name
+    call = seen.waits_in
+    return f"{whom}in {with_peer(call)}" + (f" ({units.size(call.nbytes)})" if call.nbytes else "")
