@@ -253,7 +253,7 @@ def place(world_size: int, backend: str, device: str, find: Callable[[], Gpus]) 
             "NCCL moves tensors between GPUs only, so it does not go with --device cpu. "
             "Ask for --backend gloo, or leave --device away."
         )
-    if device == "cpu" or (backend, device) == ("gloo", "auto"):
+    if takes_cpus(backend, device):
         return _on_cpus(world_size)
     gpus = find()
     if backend == "nccl":
@@ -267,6 +267,11 @@ def place(world_size: int, backend: str, device: str, find: Callable[[], Gpus]) 
     if not gpus.count:
         raise StartError(f"--device cuda needs a GPU, and {_have(gpus)}. Without it the ranks use the CPU.")
     return _on_gpus("gloo", world_size, gpus)
+
+
+def takes_cpus(backend: str, device: str) -> bool:
+    """Tell whether ranks compute on CPUs whatever GPUs there are."""
+    return device == "cpu" or (backend, device) == ("gloo", "auto")
 
 
 def _check(what: str, value: str, *choices: str) -> None:

@@ -14,7 +14,7 @@ import os
 import socket
 
 from ..errors import StartError
-from ..hardware import Placement
+from ..hardware import Placement, takes_cpus
 from ..new_process import command
 from ..zygote import Zygote, ZygoteProcess, send_with_descriptors
 from .cluster import NodeCluster
@@ -145,7 +145,7 @@ class RayCluster(NodeCluster):
 
 def resource_for(backend: str, device: str) -> str:
     """Return what each rank needs one of; empty for a GPU where there are enough, else a CPU."""
-    if device == "cpu" or (backend, device) == ("gloo", "auto"):
+    if takes_cpus(backend, device):
         return "CPU"
     return "" if (backend, device) == ("auto", "auto") else "GPU"
 
