@@ -43,9 +43,7 @@ def main(
         become: what a forked process does, with the arguments of `become_rank`; that itself by default.
         idle_work: what is done when nothing is asked for and there are no ranks.
     """
-    signal.signal(
-        signal.SIGTERM, signal.SIG_IGN
-    )  # as a job's end sends to all processes: ranks may save first
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a job's end sends it to all: ranks may save first
     gc.disable()  # this process makes no garbage to speak of; ranks do, and enable it
     channel = Channel(socket.socket(fileno=descriptor), blocking=True)
     parent = os.getppid()
@@ -244,12 +242,8 @@ def _kill(pids: set[int]) -> None:
 
 def _kill_group(pid: int) -> None:
     """Kill a rank's session: the rank and what it started."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # the latter on macOS, of a zombie alone
         os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    except PermissionError:  # macOS: the group holds only a zombie
-        pass
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ class Agreement:
             time.sleep(CONFLICT_TICK)
         return True
 
-    def other_dtype(self, call: Call, comparisons: list[Comparison]) -> str | None:
+    def other_dtype(self, comparisons: list[Comparison]) -> str | None:
         """Return the dtype of a message's other side, if the message turns into other numbers by it.
 
         Gloo copies bytes. Those of int8 and uint8 are left alone, for they carry anything, and so are views:

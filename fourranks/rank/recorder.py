@@ -18,7 +18,7 @@ from typing import Any
 from ..protocol.board import Board
 from ..protocol.calls import MAX_CALLS, Call
 from ..protocol.progress import Progress
-from .agreement import Agreement
+from .agreement import Agreement, Comparison
 from .backward import Awaited, BackwardWait
 from .blocked import BlockedThreads, Wait
 from .threads import main_thread, standing
@@ -200,34 +200,37 @@ class Recorder:
             return
         call.is_limited = limit is not None
         comparisons = self._agreement.post(call, self._recvs, is_awaited)
-        if call.is_point_to_point and (dtype := self._agreement.other_dtype(call, comparisons)):
+        if call.is_point_to_point and (dtype := self._agreement.other_dtype(comparisons)):
             self.reinterpreted.append((call, dtype))
-        if not self._agreement.fits(comparisons) and (self.launches or not is_refused()):
-            self.accept(call)
-            outer = self.blocked.enter(call if limit is None else None)
-            ends = math.inf if limit is None else call.start + limit
-            try:
-                fits = self._agreement.wait(
-                    comparisons, lambda: self._is_given_up(call) or time.perf_counter() > ends
-                )
-            except BaseException:  # an interrupt: the backend never gets the call, though a trace shows it
-                self._undo(call)
-                raise
-            finally:
-                self.blocked.leave(outer)
-            if self._is_of_before(call):
-                raise RuntimeError(f"the process group of this {call.op} was formed again meanwhile")
-            if not fits and self._is_given_up(call):
-                self._undo(call)
-                raise RuntimeError(
-                    f"the cell of this {call.op} was stopped, and no call of other ranks fits it"
-                )
-            if not fits:
-                error = RuntimeError(f"{call.op} timed out after {limit:g} s: no call of other ranks fits it")
-                self.fail(call, error, breaks_group=True)
-                raise error
-            for calls in (self._groups, self._recent):  # until the backend has taken it, too
-                _take_out(calls, call)
+        if self._agreement.fits(comparisons) or (not self.launches and is_refused()):
+            return
+        self.accept(call)
+        fits = self._wait_until_it_fits(call, comparisons, limit)
+        if self._is_of_before(call):
+            raise RuntimeError(f"the process group of this {call.op} was formed again meanwhile")
+        if not fits and self._is_given_up(call):
+            self._undo(call)
+            raise RuntimeError(f"the cell of this {call.op} was stopped, and no call of other ranks fits it")
+        if not fits:
+            error = RuntimeError(f"{call.op} timed out after {limit:g} s: no call of other ranks fits it")
+            self.fail(call, error, breaks_group=True)
+            raise error
+        for calls in (self._groups, self._recent):  # until the backend has taken it, too
+            _take_out(calls, call)
+
+    def _wait_until_it_fits(self, call: Call, comparisons: list[Comparison], limit: float | None) -> bool:
+        """Wait for another rank's call that fits this one; False if it is given up, or its time is over."""
+        ends = math.inf if limit is None else call.start + limit
+        outer = self.blocked.enter(call if limit is None else None)
+        try:
+            return self._agreement.wait(
+                comparisons, lambda: self._is_given_up(call) or time.perf_counter() > ends
+            )
+        except BaseException:  # an interrupt: the backend never gets the call, though a trace shows it
+            self._undo(call)
+            raise
+        finally:
+            self.blocked.leave(outer)
 
     def leave_open(
         self, call: Call, is_completed: Callable[[], bool], is_reached: Callable[[], bool] | None = None
