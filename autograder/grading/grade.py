@@ -16,14 +16,13 @@ from typing import Any
 
 from traitlets.config import Config
 
-from autograder.grading import intake, machine, pool, records, submission
+from autograder.grading import intake, machine, pool, records
 from autograder.grading.dependencies import checks
 from autograder.grading.grade_submission import LIMIT, Refereed, Submission, grade_submission
 from autograder.grading.gradebook import Class, ClassError
 from autograder.grading.pool import Failed, Pool, Running, WorkerPool
 from autograder.grading.progress_line import ProgressLine
 from autograder.grading.records import Terms
-from autograder.grading.submission import SubmissionError
 from autograder.kit.text import line
 from autograder.sandbox import tiers
 from autograder.sandbox.tiers import Tier
@@ -222,10 +221,7 @@ def _chosen(own: Class, students: Sequence[str]) -> list[str]:
 
 def _require_questions(own: Class, only: str) -> None:
     """Require that the gradebook knows all questions, and that a test cell is called `only`, or its check."""
-    try:
-        notebooks = [submission.release(own.course, own.assignment, name) for name in own.notebooks]
-    except SubmissionError as error:
-        raise ClassError(str(error)) from None
+    notebooks = own.source_notebooks()
     fields = [cell.metadata.get("nbgrader", {}) for notebook in notebooks for cell in notebook.cells]
     own.require_questions([each.grade_id for each in fields if each.get("grade") or each.get("solution")])
     cells = [cell for notebook in notebooks for cell in records.cells_of(notebook) if cell.is_test]

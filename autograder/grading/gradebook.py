@@ -14,6 +14,7 @@ import logging
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from nbformat import NotebookNode
 from nbgrader.api import Gradebook, InvalidEntry
 from nbgrader.converters import Autograde
 from nbgrader.coursedir import CourseDirectory
@@ -21,6 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
+from autograder.grading.submission import SubmissionError, release
 from autograder.kit.text import line
 
 SETTINGS = "nbgrader_config.py"
@@ -85,6 +87,17 @@ class Class:
     def released(self) -> Path:
         """Return the folder with what was handed out."""
         return self._folder(self._folders.release_directory, ".")
+
+    def source_notebooks(self) -> list[NotebookNode]:
+        """Read the instructor's notebooks of the assignment, with hidden tests.
+
+        Raises:
+            ClassError: when one is not there, or not whole.
+        """
+        try:
+            return [release(self.course, self.assignment, name) for name in self.notebooks]
+        except SubmissionError as error:
+            raise ClassError(str(error)) from None
 
     def students(self) -> list[str]:
         """List the students who handed something in."""

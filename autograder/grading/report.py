@@ -23,7 +23,7 @@ from autograder.grading.gradebook import Class, ClassError
 from autograder.grading.outputs import Failure
 from autograder.grading.progress_line import clock
 from autograder.grading.records import CellRecord, NotebookRecord
-from autograder.grading.submission import SubmissionError, name_of
+from autograder.grading.submission import name_of
 from autograder.sandbox.tiers import Tier
 
 FOLDER = "report"
@@ -136,10 +136,7 @@ def report(course: Path, assignment: str, anonymous: bool = False) -> Path:
 
 def _release(own: Class) -> tuple[list[str], dict[str, str]]:
     """Return the names of all cells in their order, and the course's own answers."""
-    try:
-        notebooks = [submission.release(own.course, own.assignment, name) for name in own.notebooks]
-    except SubmissionError as error:
-        raise ClassError(str(error)) from None
+    notebooks = own.source_notebooks()
     cells = [cell for notebook in notebooks for cell in notebook.cells if name_of(cell)]
     solved = [cell for cell in cells if cell.cell_type == "code" and cell.metadata.nbgrader.solution]
     return [name_of(cell) for cell in cells], {name_of(cell): cell.source for cell in solved}
