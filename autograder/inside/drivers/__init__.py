@@ -21,6 +21,11 @@ def by_columns(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.permute(backwards).contiguous().permute(backwards)
 
 
+def memory_of(tensor: torch.Tensor) -> int:
+    """Return the address of the memory that a tensor is a view of; the same for all views of it."""
+    return tensor.untyped_storage().data_ptr()
+
+
 def are_alike(pairs: list[tuple[torch.Tensor, torch.Tensor]], others: list[list[torch.Tensor]]) -> bool:
     """Tell whether pairs of tensors have the same values; NaN marks what must not be read, and equals NaN."""
     return len(pairs) == len(others) and all(

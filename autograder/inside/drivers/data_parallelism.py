@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from autograder.inside.drivers import Code, Group, are_alike, by_columns
+from autograder.inside.drivers import Code, Group, are_alike, by_columns, memory_of
 from autograder.inside.drivers import small_models as models
 from autograder.inside.drivers.live_memory import at_rest
 from autograder.inside.moments import mark
@@ -110,8 +110,7 @@ def shard(shard_batch: Code, batch: torch.Tensor, world_size: int) -> BatchShard
     except ValueError as error:
         return BatchShards([], refused=str(error))
     tensors = [part for part in shards if isinstance(part, torch.Tensor) and part.numel()]
-    memory = batch.untyped_storage().data_ptr()
-    return BatchShards(shards, all(part.untyped_storage().data_ptr() == memory for part in tensors))
+    return BatchShards(shards, all(memory_of(part) == memory_of(batch) for part in tensors))
 
 
 def average(

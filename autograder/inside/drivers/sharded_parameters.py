@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from autograder.inside.drivers import Code, Group, by_columns
+from autograder.inside.drivers import Code, Group, by_columns, memory_of
 from autograder.inside.drivers.live_memory import at_rest
 from autograder.inside.drivers.small_models import device
 from autograder.inside.moments import mark
@@ -94,7 +94,7 @@ def come_and_go(
     gathered_again = in_use.clone()
     mark("full")
     whole_again = sharded.full().detach()
-    full, full_is_apart = whole_again.clone(), _memory_of(whole_again) != _memory_of(in_use)
+    full, full_is_apart = whole_again.clone(), memory_of(whole_again) != memory_of(in_use)
     sharded.free()
     _change(sharded)
     full_again = sharded.full().detach().clone()
@@ -119,10 +119,6 @@ def _change(sharded: Any) -> None:
     """Change the shard as a step of an optimizer does."""
     with torch.no_grad():
         sharded.shard += CHANGE
-
-
-def _memory_of(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
 
 
 def _left_by_free(sharded: Any) -> int:

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from autograder.inside.drivers import Code, Group, refusals
+from autograder.inside.drivers import Code, Group, by_columns, memory_of, refusals
 from autograder.inside.drivers.calls import USED_AGAIN
 from autograder.inside.moments import mark
 from autograder.inside.reports import Report
@@ -88,7 +88,7 @@ def differentiate(
         strided: whether the elements of x and of the gradient lie in memory in another order.
     """
     if strided:
-        x, cotangent = _strided(x), _strided(cotangent)
+        x, cotangent = by_columns(x), by_columns(cotangent)
     x = x.clone().requires_grad_()
     neighbour = torch.zeros_like(cotangent, requires_grad=True)
     earlier = neighbour * 1  # its backward comes after the function's, with the same gradient
@@ -127,7 +127,7 @@ def run(
     with made:
         module.load_full(state)
     kept = list(map(id, parameters)) == list(map(id, module.parameters()))
-    apart = {_memory_of(tensor) for tensor in state.values()}.isdisjoint(map(_memory_of, module.parameters()))
+    apart = {memory_of(tensor) for tensor in state.values()}.isdisjoint(map(memory_of, module.parameters()))
     loaded = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
     held = sorted({_storage_numel(tensor) for tensor in _tensors_of(module)})
     x = x.clone().requires_grad_()
@@ -195,12 +195,6 @@ def cross_entropy(function: Code, logits: torch.Tensor, target: torch.Tensor, gr
     return Loss(loss.detach().clone(), *after, True, logits.grad)
 
 
-def _strided(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the same tensor, with its elements in the opposite order of dimensions in memory."""
-    dims = list(range(tensor.dim()))[::-1]
-    return tensor.permute(dims).contiguous().permute(dims)
-
-
 class Numels(TorchDispatchMode):
     """Notes how much memory, in elements, operations make for each tensor.
 
@@ -212,7 +206,7 @@ class Numels(TorchDispatchMode):
     def __init__(self, given: Iterable[torch.Tensor], floating: bool = False) -> None:
         super().__init__()
         self._floating = floating
-        self._given = set(map(_memory_of, given))
+        self._given = set(map(memory_of, given))
         self.numels: set[int] = set()
 
     def __torch_dispatch__(
@@ -228,13 +222,9 @@ class Numels(TorchDispatchMode):
                 continue
             if self._floating and not made.is_floating_point():
                 continue
-            if _memory_of(made) not in self._given:
+            if memory_of(made) not in self._given:
                 self.numels.add(_storage_numel(made))
         return result
-
-
-def _memory_of(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
 
 
 def _storage_numel(tensor: torch.Tensor) -> int:

@@ -6,7 +6,7 @@ Models and optimizers are those of `drivers.training_runs`; states are plain dat
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,7 @@ class Draw:
         for value in model.state_dict().values():
             value.copy_(self._like(value))
         for gradients in (self.gradients(model) for _ in range(2)):
-            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-                parameter.grad = gradient
-            optimizer.step()
+            _step(model, optimizer, gradients)
         for group in optimizer.param_groups:  # as a schedule does
             group["lr"] = self.integer() / 1000
         return {
@@ -88,10 +86,16 @@ def one_step_later(state: State, gradients: Sequence[torch.Tensor]) -> Named:
     optimizer = training_runs.make_optimizer(state["kind"], model)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))  # which a step changes
+    _step(model, optimizer, gradients)
+    return dict(model.state_dict())
+
+
+def _step(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, gradients: Iterable[torch.Tensor]
+) -> None:
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         parameter.grad = gradient
     optimizer.step()
-    return dict(model.state_dict())
 
 
 def difference(wanted: object, got: object, name: str = "") -> tuple[str, str] | None:
