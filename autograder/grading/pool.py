@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection, resource_tracker
 from multiprocessing.process import BaseProcess
-from types import TracebackType
 from typing import Any, Protocol
 
 import psutil
@@ -80,9 +79,7 @@ class WorkerPool(Protocol):
 
     def __enter__(self) -> WorkerPool: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 class Pool:
@@ -127,9 +124,7 @@ class Pool:
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for worker in self._workers:
             worker.dismiss()
         for worker in self._workers:

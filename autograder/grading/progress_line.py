@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import TextIO
 
 ON_TERMINAL = 0.5  # seconds between updates
@@ -41,9 +40,7 @@ class ProgressLine:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
         if self._in_place:

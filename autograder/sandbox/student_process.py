@@ -11,13 +11,12 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from autograder.inside import call_json, moments, wire
 from autograder.inside.drivers.calls import call
 from autograder.inside.moments import Moment
-from autograder.inside.runs import DIED, RAISED, TIMED_OUT, UNTOLD, WRONG_TYPE, Ran, RunFailed
+from autograder.inside.runs import DEADLOCK, DIED, RAISED, TIMED_OUT, UNTOLD, WRONG_TYPE, Ran, RunFailed
 from autograder.kit.student import Function
 from autograder.sandbox import loopback
 from autograder.sandbox.launch import Launch, Launched, Unconfined, launch
@@ -40,7 +39,7 @@ GRACE = FORM_ANEW_TIMEOUT + 5.0  # seconds beyond a call's own timeout to start,
 GRACE_ON_GPUS = 90.0  # the same where each rank starts CUDA and NCCL
 
 _UNCONFINED = partial(launch, Unconfined)
-_REASONS = (RAISED, "deadlock", DIED, TIMED_OUT, WRONG_TYPE, UNTOLD)
+_REASONS = (RAISED, DEADLOCK, DIED, TIMED_OUT, WRONG_TYPE, UNTOLD)
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,7 @@ class StudentProcess:
     def run(self, cell: str) -> Shown:
         """Run one more cell; a cell that fails does not stop the next one."""
         try:
-            shown = _shown(self._ask({"cell": cell}, CELL))
+            shown = _shown(self.ask({"cell": cell}, CELL))
         except RunFailed as failure:
             return Shown(
                 error={"name": "CellFailed", "message": failure.message, "traceback": failure.message}
@@ -204,19 +203,24 @@ class StudentProcess:
             self.release()
             self._called = function
 
-    def call(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """Return the answer to a request about a function.
+    def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+        """Return the answer to a request.
 
         Raises:
             RunFailed: when there is none in time, or what arrives is no answer.
         """
-        return self._ask(request, timeout)
+        broker = self._running()
+        try:
+            return broker.ask(request, self._limited(timeout))
+        except RunFailed:
+            self.close()
+            raise
 
     def release(self) -> None:
         """End the ranks of all functions, so that no traffic of theirs is counted as another's."""
         if self._broker is not None:
             with contextlib.suppress(RunFailed):
-                self._ask({"release": True}, GRACE)
+                self.ask({"release": True}, GRACE)
         if self._on_gpus is not None:
             self._on_gpus.release()
 
@@ -231,14 +235,6 @@ class StudentProcess:
         self._cells_on_gpus = []
         if other is not None:
             other.close()
-
-    def _ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        broker = self._running()
-        try:
-            return broker.ask(request, self._limited(timeout))
-        except RunFailed:
-            self.close()
-            raise
 
     def _running(self) -> BrokerConnection:
         """Return the process, after running all cells; one that brings it down is not run again."""
@@ -284,9 +280,7 @@ class StudentProcess:
     def __enter__(self) -> StudentProcess:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
         self._close_on_gpus()
 
@@ -347,7 +341,7 @@ class RemoteFunction(Function):
         process.prepare(self.name)
         before = None if on_gpus else process.traffic()
         patience = self.patience
-        answer = process.call(
+        answer = process.ask(
             {"run": self.name, "requests": requests, "backend": backend, "timeout": patience},
             patience + (GRACE_ON_GPUS if on_gpus else GRACE),
         )
@@ -356,9 +350,7 @@ class RemoteFunction(Function):
         except ValueError as error:
             raise RunFailed(WRONG_TYPE, f"the ranks' record cannot be read: {error}") from None
         match answer:
-            case {"answers": list(answers), "moments": noted} if [type(a) for a in answers] == [bytes] * len(
-                requests
-            ):
+            case {"answers": list(answers), "moments": noted} if _are_bytes(answers, len(requests)):
                 if before is not None:
                     _compare(calls, process.traffic() - before)  # type: ignore[operator]
                 return Ran(answers, calls, _moments(noted, len(requests)))
@@ -375,6 +367,10 @@ class RemoteFunction(Function):
 
     def release(self) -> None:
         """Keep its ranks, which serve the next check, too, until `StudentProcess.release`."""
+
+
+def _are_bytes(answers: list[Any], number: int) -> bool:
+    return len(answers) == number and all(type(each) is bytes for each in answers)
 
 
 def _moments(noted: object, world_size: int) -> list[list[Moment]] | None:
