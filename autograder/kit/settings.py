@@ -37,8 +37,11 @@ class Setting:
 
     def title(self, what: str) -> str:
         """Return the title of a trial, for the student."""
-        group = f", group of {name_ranks(list(self.members))}" if self.members else ""
-        return f"{counted(self.world_size, 'rank')}{group}, {what}"
+        return f"{ranks_in_words(self.world_size, self.members)}, {what}"
+
+    def tries(self, number: int) -> bool:
+        """Tell whether to try the n-th of many variations here: on many ranks, every second one is enough."""
+        return self.world_size <= 3 or number % 2 == self.world_size % 2
 
     def inputs(self, arguments: Callable[[int, int], tuple[Any, ...]]) -> list[tuple[Any, ...] | None]:
         """Make the arguments of each rank that takes part, by position in the group and rank."""
@@ -80,6 +83,12 @@ class Setting:
             ],
         }
         return kind(**made | fields)
+
+
+def ranks_in_words(world_size: int, members: tuple[int, ...] | None) -> str:
+    """Say on how many ranks a case is, and in which group if not in that of all."""
+    group = f", group of {name_ranks(list(members))}" if members else ""
+    return f"{counted(world_size, 'rank')}{group}"
 
 
 def _first_problem(rules: Sequence[Rule], outcomes: Sequence[Outcome | None]) -> Problem | None:

@@ -86,12 +86,15 @@ def has_product(text: str, factors: Sequence[int]) -> bool:
     return has_number(text, prod(factors)) or all(has_number(text, factor) for factor in factors)
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return a dtype as students write it, without the `torch.` before it."""
+    return str(dtype).removeprefix("torch.")
+
+
 def kind_of(value: object) -> str:
     """Say what something is, as in "a float32 tensor of shape (2, 3)"."""
     if isinstance(value, torch.Tensor):
-        return _with_article(
-            f"{str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
-        )
+        return _with_article(f"{dtype_name(value.dtype)} tensor of shape {tuple(value.shape)}")
     if isinstance(value, (list, tuple)):
         return _with_article(f"{type(value).__name__} of {len(value)}")
     return "None" if value is None else _with_article(type(value).__name__)

@@ -21,7 +21,7 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import NOT_A_NUMBER, Mistake
 from autograder.kit.problem import Problem, counted, first
 from autograder.kit.received import not_waited_for_on_any
-from autograder.kit.settings import some_ranks, taking_part
+from autograder.kit.settings import ranks_in_words, some_ranks, taking_part
 from autograder.kit.student import Outcome
 from autograder.kit.values import is_number, kind_of
 from autograder.topics.benchmarking import mistakes
@@ -143,12 +143,11 @@ def _drawn(
 
 
 def _pretended(plan: _BenchmarkPlan) -> Trial:
-    ranks = counted(plan.world_size, "rank")
-    group = f", group of {', '.join(map(str, plan.members))}" if plan.members else ""
+    ranks = ranks_in_words(plan.world_size, plan.members)
     device = ", device cuda (pretended)" if plan.device == "cuda" else ""
     by_rank = dict(zip(plan.ranks, plan.seconds, strict=True))
     return _BenchmarkTrial(
-        title=f"{ranks}{group}, warmup={plan.warmup}, iterations={plan.iterations}{device}",
+        title=f"{ranks}, warmup={plan.warmup}, iterations={plan.iterations}{device}",
         inputs=[
             (list(by_rank[rank]), plan.warmup, plan.iterations, plan.device) if rank in by_rank else None
             for rank in range(plan.world_size)

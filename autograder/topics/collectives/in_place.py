@@ -20,8 +20,9 @@ from autograder.kit.case import Case
 from autograder.kit.messages import mismatched
 from autograder.kit.mistakes import FROM_AN_EARLIER_CALL, MODIFIED, OVERWRITTEN, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem
+from autograder.kit.settings import ranks_in_words
 from autograder.kit.student import Outcome
-from autograder.kit.values import difference, kind_of, same
+from autograder.kit.values import difference, dtype_name, kind_of, same
 from autograder.topics.collectives import mistakes
 from autograder.topics.collectives.budget import (
     Budget,
@@ -60,13 +61,11 @@ class InPlaceCase(Case):
     summands: Sequence[Sequence[torch.Tensor]] | None = None
 
     def __str__(self) -> str:
-        ranks = f"{self.world_size} rank{'s' if self.world_size > 1 else ''}"
-        if self.members is not None:
-            ranks += f", group of {', '.join(map(str, self.members))}"
+        ranks = ranks_in_words(self.world_size, self.members)
         root = "" if self.root is None else f", {self.root_name}={self.root}"
         shape = " × ".join(f"{size:,}" for size in self.shape)
         twice = ", called twice" if self.driver in (call_twice, call_again) else ""
-        return f"{ranks}{root}, {shape} × {str(self.dtype).removeprefix('torch.')}{twice}"
+        return f"{ranks}{root}, {shape} × {dtype_name(self.dtype)}{twice}"
 
     def argument(self, rank: int, place: int) -> Any:
         """Return what the rank is given at this position; None for what it returns."""

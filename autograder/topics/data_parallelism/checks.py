@@ -126,11 +126,10 @@ def _models(setting: Setting) -> list[str]:
     """List all models at few ranks, half of the special ones at many, and what a group may get wrong."""
     if setting.members:
         return ["buffers", "unused"]
-    turn = setting.world_size % 2
     return [
         model
         for number, model in enumerate(KIND_OF_MODEL)
-        if setting.world_size <= 3 or model in ("plain", "unused") or number % 2 == turn
+        if setting.tries(number) or model in ("plain", "unused")
     ]
 
 

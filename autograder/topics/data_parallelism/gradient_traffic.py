@@ -18,6 +18,7 @@ from autograder.inside.moments import Unmarked
 from autograder.kit.problem import Problem, counted
 from autograder.kit.received import named, not_waited_for
 from autograder.kit.stretches import Stretch
+from autograder.kit.values import dtype_name
 from autograder.topics.data_parallelism import mistakes
 from fourranks.trace import Call
 
@@ -58,8 +59,8 @@ def _by_readiness(module: nn.Module) -> list[nn.Parameter]:
 
 
 def _all_reduce(parameters: Sequence[nn.Parameter], last: int) -> AllReduce:
-    dtype = str(parameters[0].dtype).removeprefix("torch.")
-    return AllReduce(sum(parameter.nbytes for parameter in parameters), dtype, last)
+    nbytes = sum(parameter.nbytes for parameter in parameters)
+    return AllReduce(nbytes, dtype_name(parameters[0].dtype), last)
 
 
 def unexpected(call: Call) -> Problem:

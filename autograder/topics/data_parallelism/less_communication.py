@@ -20,7 +20,7 @@ from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.received import given, not_waited_for_on_any
 from autograder.kit.settings import WORLD_SIZES, Setting, some_ranks, taking_part
 from autograder.kit.stretches import stretches
@@ -72,14 +72,11 @@ def _trial(
         limit: to what each of them sends.
         nbytes: that each of them needs from others, if there are any.
     """
-    members = setting.members
-    group = f", group of {', '.join(map(str, members))}" if members else ""
     return setting.trial(
         what,
         driver,
         lambda position, _: inputs[position],
         kind=_GroupTrial,
-        title=f"{counted(setting.world_size, 'rank')}{group}, {what}",
         verify=lambda outcomes: verify(taking_part(outcomes)) or _too_much(outcomes, *limit),
         received=lambda _: nbytes,
         size=size,

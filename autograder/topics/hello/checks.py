@@ -26,7 +26,7 @@ from autograder.kit.problem import Problem, counted, first
 from autograder.kit.received import not_waited_for_on_any
 from autograder.kit.settings import taking_part
 from autograder.kit.student import Outcome
-from autograder.kit.values import close, difference_beyond, kind_of, same
+from autograder.kit.values import close, difference_beyond, dtype_name, kind_of, same
 from autograder.topics.hello import mistakes
 
 WORLD_SIZES = (1, 2, 3, 4)
@@ -104,7 +104,7 @@ class _Mean(_OfAllRanks):
 
     def __str__(self) -> str:
         shape = " × ".join(f"{size:,}" for size in self.mean.shape)
-        return f"{self._ranks}, {shape} × {str(self.mean.dtype).removeprefix('torch.')}{self._how}"
+        return f"{self._ranks}, {shape} × {dtype_name(self.mean.dtype)}{self._how}"
 
     def _on(self, rank: int, outcome: Outcome) -> Problem | None:
         where, got = f"on rank {rank}", outcome.value

@@ -61,8 +61,7 @@ def prefetching_fully_sharded_data_parallel(
 def _training(world_sizes: Sequence[int], seed: int, kinds: Sequence[Kind]) -> Iterator[TrainingTrial]:
     for setting in settings(world_sizes, seed):
         for number, kind in enumerate(kinds):
-            few = setting.world_size <= 3 or number % 2 == setting.world_size % 2
-            if number == 0 or (kind.model == "buffers" if setting.members else few):
+            if number == 0 or (kind.model == "buffers" if setting.members else setting.tries(number)):
                 yield training_trial(setting, kind)
 
 

@@ -38,8 +38,7 @@ def sharded_gradients(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed
     """Check `ShardedGradients`: each gradient on one rank, reduced in time and once, and gone elsewhere."""
     for setting in settings(world_sizes, seed):
         for number, model in enumerate(KIND_OF_MODEL):
-            few = setting.world_size <= 3 or number % 2 == setting.world_size % 2
-            if model in ("plain", "unused") or (few and not setting.members):
+            if model in ("plain", "unused") or (setting.tries(number) and not setting.members):
                 yield _reduced_trial(setting, model)
     for setting in trials.memory_settings(world_sizes, seed):
         yield _gradient_memory_trial(setting)

@@ -18,7 +18,7 @@ from autograder.kit.received import not_waited_for
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.stretches import Stretch, stretches
 from autograder.kit.student import Outcome
-from autograder.kit.values import close, difference_beyond, kind_of, same
+from autograder.kit.values import close, difference_beyond, dtype_name, kind_of, same
 from autograder.topics.data_parallelism.training import TrainingTrial
 from autograder.topics.sharded_data_parallelism import mistakes, shard_traffic, trials
 from autograder.topics.sharded_data_parallelism.banned import BANNED
@@ -45,7 +45,7 @@ class _KindOfParameter:
     def __str__(self) -> str:
         dtype = f", compute_dtype {self.compute_dtype}" if self.compute_dtype else ""
         frozen = "a frozen parameter" if self.frozen else "a parameter"
-        return f"{frozen} of shape {self.shape}, {str(self.dtype).removeprefix('torch.')}{dtype}"
+        return f"{frozen} of shape {self.shape}, {dtype_name(self.dtype)}{dtype}"
 
 
 KINDS = (
@@ -196,7 +196,7 @@ class _ParameterRun:
         too_much = shard_traffic.too_much
         return (
             shard_traffic.broken_rules(calls, (*GATHERS, *REDUCES), where)
-            or shard_traffic.other_dtypes(used, str(self.kind.used_in).removeprefix("torch."), where)
+            or shard_traffic.other_dtypes(used, dtype_name(self.kind.used_in), where)
             or too_much(calls, GATHERS, gathers, mistakes.GATHERED_TWICE, "all-gathers", where)
             or too_much(calls, REDUCES, reduces, mistakes.GRADIENTS_REDUCED_TWICE, "reduce-scatters", where)
             or self._waited(run, where)

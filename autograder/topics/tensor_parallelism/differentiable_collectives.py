@@ -20,7 +20,7 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import MODIFIED, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
-from autograder.kit.values import apart, has_number, same
+from autograder.kit.values import apart, dtype_name, has_number, same
 from autograder.topics.tensor_parallelism import mistakes
 from autograder.topics.tensor_parallelism.banned import BANNED
 from autograder.topics.tensor_parallelism.shards import Cut, Tensors
@@ -73,7 +73,7 @@ class Shape:
         cut = "" if self.dim is None else f", dim {self.dim}"
         memory = ", on some ranks not contiguous" if self.strided else ""
         numbers = ", fractions" if self.fractions else ""
-        return f"{str(self.dtype).removeprefix('torch.')} of shape {self.whole}{cut}{memory}{numbers}"
+        return f"{dtype_name(self.dtype)} of shape {self.whole}{cut}{memory}{numbers}"
 
 
 @dataclass(frozen=True)
