@@ -5,10 +5,10 @@ They report weights, gradients and bytes of live tensors, and mark when steps be
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import nn
@@ -49,6 +49,32 @@ Gradients = list[list[torch.Tensor | None]]  # of each step
 # --- the optimizer
 
 
+class OptimizerPlan(TypedDict):
+    """What an optimizer is made with, and what happens to it: plain data, for the ranks.
+
+    Attributes:
+        kind: which of `OPTIMIZERS`.
+        groups: of parameters: their positions, and the group's options.
+        late: whether the last group comes in the second step.
+        plain: whether there is one group, and it is passed without a dict.
+        frozen: positions of parameters.
+        factor: of learning rates from step to step.
+        unscheduled: steps before learning rates begin to change.
+        closure: whether gradients come of a closure, and are not there before a step.
+        owned: whether a gradient is on its owner only.
+    """
+
+    kind: str
+    groups: Sequence[tuple[list[int], dict[str, float]]]
+    late: bool
+    plain: bool
+    frozen: list[int]
+    factor: float
+    unscheduled: int
+    closure: bool
+    owned: bool
+
+
 @dataclass(frozen=True)
 class Optimized(Report):
     """For each step: the weights after it, and what it returned.
@@ -67,7 +93,7 @@ class Optimized(Report):
 
 
 def optimize(
-    sharded_optimizer: Code, plan: dict[str, Any], weights: Tensors, gradients: Gradients
+    sharded_optimizer: Code, plan: OptimizerPlan, weights: Tensors, gradients: Gradients
 ) -> Optimized:
     """Follow the plan with the student's optimizer."""
     optimizer_cls, options = OPTIMIZERS[plan["kind"]]
@@ -77,23 +103,20 @@ def optimize(
 
 
 def follow(
-    make: Callable[..., Any], plan: dict[str, Any], weights: Tensors, gradients: Gradients
+    make: Callable[..., Any], plan: OptimizerPlan, weights: Tensors, gradients: Gradients
 ) -> Optimized:
     """Take steps with given gradients.
 
     Args:
         make: makes the optimizer of its argument, parameters or groups of them.
-        plan: `groups`, each with the positions of its parameters and its options, of which the last
-            may come `late`, in the second step; `plain` if there is one and it is passed without a dict;
-            positions of `frozen` parameters; the `factor` of learning rates from step to step, and how many
-            steps are `unscheduled`, before it; and whether gradients are there before a step, or come of
-            its `closure`.
     """
     parameters = [
         nn.Parameter(weight.clone(), requires_grad=at not in plan["frozen"])
         for at, weight in enumerate(weights)
     ]
-    groups = [{"params": [parameters[at] for at in places], **options} for places, options in plan["groups"]]
+    groups: list[dict[str, Any]] = [
+        {"params": [parameters[at] for at in places], **options} for places, options in plan["groups"]
+    ]
     late = groups.pop() if plan["late"] else None
     optimizer = make(iter(groups[0]["params"]) if plan["plain"] else groups)
     report = Optimized()
