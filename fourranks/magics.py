@@ -20,7 +20,7 @@ from . import commands, completion, current, every_cell, hints, saved_script
 from .errors import CellInterrupted, DeadlockError, Explained, FourRanksError, RankError
 from .group import RankGroup, start
 from .hardware import BACKEND_NAMES
-from .naming import name_ranks
+from .naming import counted, name_ranks
 from .transcript import Transcript
 from .views import static_dashboard
 from .views.deadlock import DeadlockFigure
@@ -232,9 +232,8 @@ def _describe(world: RankGroup) -> str:
     sharing = " with GPUs" if (world.backend, world.device) == ("gloo", "cuda") else ""
     if world.ranks_per_gpu > 1 and world.backend == "nccl":
         sharing = f", up to {world.ranks_per_gpu} on a GPU,"
-    count = f"{world.world_size} rank{'s' * (world.world_size > 1)}"
-    where = f" over {len(world.nodes)} node{'s' * (len(world.nodes) > 1)}" if world.nodes else ""
-    return f"{count} on {BACKEND_NAMES[world.backend]}{where}{sharing}"
+    where = f" over {counted(len(world.nodes), 'node')}" if world.nodes else ""
+    return f"{counted(world.world_size, 'rank')} on {BACKEND_NAMES[world.backend]}{where}{sharing}"
 
 
 def _what_is_real(world: RankGroup) -> str:
@@ -263,7 +262,7 @@ def _lost_by_a_new_start() -> str:
     if not current.has_world():
         return ""
     world = current.world()
-    ended = f" The {world.world_size} rank{'s' * (world.world_size > 1)} before {_have(world)} ended"
+    ended = f" The {counted(world.world_size, 'rank')} before {_have(world)} ended"
     try:
         names = world.pull("get_ipython().run_line_magic('who_ls', '')", [0])[0]
     except FourRanksError:  # rank 0 is gone

@@ -1,10 +1,15 @@
-"""Names ranks and calls as a reader would: "ranks 0-1,3", "recv from rank 2", "all_reduce [SUM]"."""
+"""Names ranks, calls and numbers as a reader would: "ranks 0-1,3", "recv from rank 2", "1 GPU"."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from .protocol.calls import Call
+
+
+def counted(number: int, noun: str) -> str:
+    """Return the number and its noun, as in "1 round" and "1,000 bytes"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def format_ranks(ranks: Sequence[int]) -> str:

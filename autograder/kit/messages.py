@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from autograder.kit.mistakes import MISMATCH
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.received import Calls
+from fourranks.naming import counted
 from fourranks.trace import Call
 
 Message = tuple[int | None, int | None, str, int, int]

@@ -30,8 +30,3 @@ class Problem:
 def first(problems: Iterable[Problem | None]) -> Problem | None:
     """Return the first problem that there is."""
     return next(filter(None, problems), None)
-
-
-def counted(number: int, noun: str) -> str:
-    """Return the number and its noun, as in "1 round" and "1,000 bytes"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

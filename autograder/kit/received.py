@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from autograder.kit.mistakes import NO_WAIT, NOT_RECEIVED
-from autograder.kit.problem import Problem, counted, first
+from autograder.kit.problem import Problem, first
 from autograder.kit.student import Outcome
+from fourranks.naming import counted
 from fourranks.trace import Call
 
 Calls = Sequence[Sequence[Call]]

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from autograder.kit.case import Trial
 from autograder.kit.draws import Draws
-from autograder.kit.problem import Problem, counted, first
+from autograder.kit.problem import Problem, first
 from autograder.kit.student import Outcome
-from fourranks.naming import name_ranks
+from fourranks.naming import counted, name_ranks
 
 WORLD_SIZES = (1, 2, 3, 4, 5)
 # What is wrong on one rank: gets its position in the group, the rank in words, and its outcome.

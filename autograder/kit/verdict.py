@@ -19,7 +19,7 @@ from textwrap import fill, indent
 from autograder.kit import hints
 from autograder.kit.case import Result
 from autograder.kit.mistakes import NOT_RECEIVED, Mistake
-from autograder.kit.problem import counted
+from fourranks.naming import counted
 
 MAX_ROWS = 3
 _COLUMNS = ("case", "backend", "expected", "got")

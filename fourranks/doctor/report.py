@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from ..naming import counted
+
 
 class Severity(Enum):
     OK = "ok"
@@ -81,5 +83,5 @@ def _summary(severities: Counter[Severity]) -> str:
     if attention := severities[Severity.ATTENTION]:
         parts.append(f"{attention} for your attention")
     if problems := severities[Severity.PROBLEM]:
-        parts.append(f"{problems} problem{'s' * (problems > 1)}")
+        parts.append(counted(problems, "problem"))
     return "\n" + ", ".join(parts) + "."

@@ -15,6 +15,7 @@ import psutil
 from packaging.requirements import Requirement
 
 from .. import hardware, landlock
+from ..naming import counted
 from ..protocol.messages import LOOPBACK
 from .report import Finding, Severity
 from .tool import NoAnswer, ask
@@ -64,14 +65,14 @@ def _use_of_outer_torch(wanted: str) -> str:
 def processors() -> Finding:
     """Count the ranks that have a processor of their own."""
     count, quota = hardware.processors(), hardware.processor_quota()
-    found = f"{count} processor{'s' * (count > 1)} for this user"
+    found = f"{counted(count, 'processor')} for this user"
     if quota is not None and quota < (os.cpu_count() or 1):
         found += f" (a limit of the container; the machine has {os.cpu_count()})"
     if count < 2:
         advice = "Everything works, but the ranks take turns, so timings mean nothing."
         return Finding(Severity.ATTENTION, found, advice)
     threads = hardware.threads_per_rank(4)
-    return Finding(Severity.OK, f"{found}: {threads} thread{'s' * (threads > 1)} for each of 4 ranks")
+    return Finding(Severity.OK, f"{found}: {counted(threads, 'thread')} for each of 4 ranks")
 
 
 def memory() -> Finding:

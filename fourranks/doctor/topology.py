@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from itertools import combinations, takewhile
 
+from ..naming import counted
+
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")  # newer drivers underline the head of the table
 _DEVICE = re.compile(r"(GPU\d|NIC\d|mlx|hfi|bnxt|irdma)\w*$")
 _MEANINGS = {  # from near to far
@@ -94,7 +96,7 @@ def distance(link: str) -> float:
 def meaning(link: str) -> str:
     """Describe a link: "PIX (one PCIe switch)"."""
     count = nvlinks(link)
-    words = f"{count} NVLink{'s' * (count > 1)}" if count else _MEANINGS.get(link, "unknown")
+    words = counted(count, "NVLink") if count else _MEANINGS.get(link, "unknown")
     return f"{link} ({words})"
 
 

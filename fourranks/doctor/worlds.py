@@ -8,6 +8,7 @@ from collections.abc import Callable
 from .. import group, zygote
 from ..errors import FourRanksError
 from ..hardware import can_host_nccl
+from ..naming import counted
 from ..trace.bandwidth import busbw
 from .gpus import link_speed
 from .report import Finding, Severity
@@ -77,22 +78,19 @@ def nccl_sharing(seconds: float = MEASURED) -> Finding:
     gpus = zygote.shared().gpus()
     if gpus.count >= WORLD_SIZE or not can_host_nccl(WORLD_SIZE, gpus):
         return Finding(Severity.OK, "not measured: only for fewer than four GPUs, with NCCL 2.30 or later")
+    shared = counted(gpus.count, "GPU")
     try:
         with group.start(WORLD_SIZE, "nccl", nodes=()) as world:
             sums = world.run(_sum_of_ranks)
             each = max(world.map(_all_reduce_seconds, [(SMALL_BYTES, seconds)] * WORLD_SIZE, TIME_LIMIT))
     except FourRanksError as error:
         advice = "NCCL_MAX_CTAS=1 leaves more room on the GPU; `--backend gloo --device cuda` needs no NCCL."
-        return Finding(Severity.PROBLEM, f"four ranks on {_count(gpus.count)} failed: {error}", advice)
+        return Finding(Severity.PROBLEM, f"four ranks on {shared} failed: {error}", advice)
     if sums != [6.0] * WORLD_SIZE:
         return Finding(Severity.PROBLEM, f"all_reduce of 0, 1, 2, 3 gave {sums}, not 6 on each rank")
-    found = f"{WORLD_SIZE} ranks share {_count(gpus.count)}: an all-reduce of {SMALL_BYTES} bytes takes "
+    found = f"{WORLD_SIZE} ranks share {shared}: an all-reduce of {SMALL_BYTES} bytes takes "
     faster = "; NVIDIA's MPS makes it faster, see docs/gpu.md" if each > TAKING_TURNS else ""
     return Finding(Severity.OK, f"{found}{each * 1e3:.2f} ms{faster}")
-
-
-def _count(gpus: int) -> str:
-    return f"{gpus} GPU{'s' * (gpus > 1)}"
 
 
 def judge_nccl(bus: float, world_size: int, link: tuple[float, str] | None) -> Finding:

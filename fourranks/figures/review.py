@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from textwrap import fill
 
+from ..naming import counted
 from ..views.picture import in_words
 from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure
 from . import ledger
@@ -39,13 +40,13 @@ def in_sentences(where: str, made: Sequence[Guess]) -> str:
     right = sum(guess.is_right for guess in made)
     ratios = [guess.ratio for guess in made if guess.ratio is not None]
     exact = " (a number is right within 2 percent)" if ratios else ""
-    count = f"{_count(len(made), 'prediction')}, of which {right} {_were(right)} right{exact}"
+    count = f"{counted(len(made), 'prediction')}, of which {right} {_were(right)} right{exact}"
     told = [f"{where} you made {count}."]
     if ratios:
         close = sum(0.5 <= ratio <= 2 for ratio in ratios)
         typical = median(_factor(ratio) for ratio in ratios)
         told += [
-            f"{close} of {_count(len(ratios), 'number')} {_were(close)} within a factor of 2; "
+            f"{close} of {counted(len(ratios), 'number')} {_were(close)} within a factor of 2; "
             f"the median miss was a factor of {typical:.2g}.",
             _leaning(ratios),
         ]
@@ -67,10 +68,6 @@ def _mean(ratios: Iterable[float]) -> float:
 
 def _factor(ratio: float) -> float:
     return max(ratio, 1 / ratio)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _were(number: int) -> str:

@@ -23,6 +23,7 @@ from IPython.core.error import UsageError
 from torch.distributed import distributed_c10d
 
 from ..hardware import BACKEND_NAMES
+from ..naming import counted
 from ..protocol.messages import Settings
 from . import patches
 from .default_group import TORCH_INIT, DefaultGroup
@@ -108,7 +109,7 @@ class Script:
 
     def _tell(self, backends: set[str]) -> None:
         """Say, once, which group the script got, and on which backend if it asked for another."""
-        size, backend = _count(_world().size()), distributed_c10d.get_backend()
+        size, backend = counted(_world().size(), "rank"), distributed_c10d.get_backend()
         text = f"init_process_group() uses the process group that is there: {size} on {_name(backend)}."
         if len(backends) == 1 and backend in BACKEND_NAMES and backend not in backends:
             (other,) = backends
@@ -197,8 +198,8 @@ def _require_place(world_size: int, rank: int) -> None:
     group = _world()
     if world_size not in (-1, group.size()):
         raise ValueError(
-            f"init_process_group(world_size={world_size!r}) in a world of {_count(group.size())}. Leave "
-            f"world_size out, or start such a world in another cell: %ranks start -n {world_size}"
+            f"init_process_group(world_size={world_size!r}) in a world of {counted(group.size(), 'rank')}. "
+            f"Leave world_size out, or start such a world in another cell: %ranks start -n {world_size}"
         )
     if rank not in (-1, group.rank()):
         raise ValueError(
@@ -221,7 +222,3 @@ def _backends(asked: str | None) -> set[str]:
 
 def _name(backend: str) -> str:
     return BACKEND_NAMES.get(backend, backend)
-
-
-def _count(ranks: int) -> str:
-    return f"{ranks} rank{'s' * (ranks != 1)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ..naming import counted
 from ..protocol.calls import Call, Profile, Record, Tracing
 from .operations import Operation, operations
 from .spans import RankSpans, rank_spans
@@ -99,4 +100,4 @@ class Trace:
 
     def __repr__(self) -> str:
         calls, cells = sum(map(len, self.calls)), len(self.cells)
-        return f"<Trace: {calls} calls on {self.world_size} ranks in {cells} cell{'s' * (cells != 1)}>"
+        return f"<Trace: {calls} calls on {self.world_size} ranks in {counted(cells, 'cell')}>"

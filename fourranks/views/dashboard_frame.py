@@ -9,7 +9,7 @@ from typing import Any
 
 from ..group import RankGroup
 from ..live import Activity, Meter
-from ..naming import name_ranks, with_peer
+from ..naming import counted, name_ranks, with_peer
 from . import units
 
 TICK = 0.25  # seconds between looks, and of one moment of the strip
@@ -33,7 +33,7 @@ def _title(world: RankGroup | None) -> str:
     if not world.running:
         return "The ranks have ended."
     doing = "running a cell" if world.busy else "idle"
-    return f"{world.world_size} rank{'s' * (world.world_size > 1)}, {world.backend}: {doing}"
+    return f"{counted(world.world_size, 'rank')}, {world.backend}: {doing}"
 
 
 def _actions(world: RankGroup | None) -> list[str]:

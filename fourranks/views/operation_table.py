@@ -6,7 +6,7 @@ from dataclasses import asdict
 from html import escape
 from typing import Any
 
-from ..naming import format_ranks
+from ..naming import counted, format_ranks
 from ..protocol.calls import MAX_CALLS
 from ..trace import Trace
 from ..trace.operations import Summary, summarize
@@ -49,8 +49,7 @@ class OperationTable:
         """What the columns mean, and what is not in them."""
         notes = [_CAPTION]
         if untimed := sum(row.untimed for row in self.rows):
-            calls = f"{untimed} call{'s' * (untimed != 1)}"
-            notes.append(f"The end of {calls} is not known and not in the time.")
+            notes.append(f"The end of {counted(untimed, 'call')} is not known and not in the time.")
         if self._cut_off:
             notes.append(f"Of each rank the first {MAX_CALLS:,} calls of a cell were recorded.")
         return " ".join(notes)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
+from ..naming import counted
 from ..trace import Trace
 from . import units
 from .picture import in_words
@@ -62,7 +63,7 @@ def _headline(trace: Trace) -> str:
     if not sends:
         return f"no messages on {trace.world_size} ranks"
     total = units.size(sum(call.nbytes for call in sends))
-    return f"{len(sends):,} message{'s' * (len(sends) > 1)}, {total}, on {trace.world_size} ranks"
+    return f"{counted(len(sends), 'message')}, {total}, on {trace.world_size} ranks"
 
 
 def _note(trace: Trace, most: int) -> str:

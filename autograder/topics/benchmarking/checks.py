@@ -19,14 +19,14 @@ from autograder.inside.drivers import benchmarking as drivers
 from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import NOT_A_NUMBER, Mistake
-from autograder.kit.problem import Problem, counted, first
+from autograder.kit.problem import Problem, first
 from autograder.kit.received import not_waited_for_on_any
 from autograder.kit.settings import ranks_in_words, some_ranks, taking_part
 from autograder.kit.student import Outcome
 from autograder.kit.values import is_number, kind_of
 from autograder.topics.benchmarking import mistakes
 from autograder.topics.benchmarking.banned import BANNED
-from fourranks.naming import name_ranks
+from fourranks.naming import counted, name_ranks
 
 Mistakes = Mapping[str, tuple[Mistake, float]]  # and what each would answer; the most telling ones first
 

@@ -12,12 +12,13 @@ from autograder.inside.drivers.simulated_cluster import SimulatedCluster
 from autograder.kit.case import Trial, again, on_one_rank
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import WRONG_TYPE, Mistake
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
 from autograder.kit.values import is_number, kind_of
 from autograder.topics.benchmarking import mistakes
 from autograder.topics.benchmarking.bandwidths import COLLECTIVES
 from autograder.topics.benchmarking.banned import BANNED
+from fourranks.naming import counted
 from fourranks.trace import bandwidth
 
 # --- a log

@@ -10,11 +10,12 @@ from itertools import product
 from autograder.kit.case import Case
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.student import Function, Outcome
 from autograder.topics.capstone import clusters, mistakes
 from autograder.topics.capstone.banned import BANNED
 from autograder.topics.capstone.training import Training
+from fourranks.naming import counted
 
 # Shares of plain data parallelism's cost, the most expensive first. Plain itself gets the first two. The
 # solution's cost is 0.08 to 0.17, depending on the language and the cluster that are drawn.

@@ -21,13 +21,14 @@ from autograder.inside.drivers.capstone import Begun, Stepped
 from autograder.inside.reports import Unreadable
 from autograder.inside.runs import WRONG_TYPE, RunFailed
 from autograder.kit.draws import Draws
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.student import Function, Outcome
 from autograder.kit.values import kind_of
 from autograder.topics.capstone import clusters, mistakes, plain
 from autograder.topics.capstone.clocks import Calls, Clocks, OutOfOrder
 from autograder.topics.capstone.job import LearningTask
 from autograder.topics.capstone.plain import PlainTraining, rows_of
+from fourranks.naming import counted
 
 MOST_STEPS = 2 * plain.STEPS
 ONE_MODEL = 0.01  # how far from rank 0's a rank's weights may be, as a share of their norm

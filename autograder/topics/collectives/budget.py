@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from autograder.kit.messages import Message, message_of, mismatched
 from autograder.kit.mistakes import Mistake
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.received import POINT_TO_POINT, Calls
 from autograder.topics.collectives import mistakes
-from fourranks.naming import name_ranks
+from fourranks.naming import counted, name_ranks
 from fourranks.trace import Call
 
 

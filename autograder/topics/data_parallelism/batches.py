@@ -15,7 +15,7 @@ from autograder.kit.case import Trial, again, on_one_rank
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import MODIFIED, WRONG_TYPE
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.received import named
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.stretches import stretches
@@ -27,6 +27,7 @@ from autograder.topics.data_parallelism.banned import BANNED
 from autograder.topics.data_parallelism.gradients import ExpectedGradients, wrong_gradients
 from autograder.topics.data_parallelism.training import TrainingTrial
 from autograder.topics.data_parallelism.wrapping import different
+from fourranks.naming import counted
 
 Microbatch = list[torch.Tensor]  # inputs and targets
 

@@ -39,6 +39,7 @@ from autograder.topics.data_parallelism.training_state import (
     one_step_later,
     shown,
 )
+from fourranks.naming import counted
 
 WIDTHS = (5, 8, 3)
 SLACK = 1.5  # how much larger a file may be than torch.save makes it of the same content
@@ -95,7 +96,7 @@ def _saved(draw: Draw, world_size: int) -> Trial:
     random_states = draw.random_states(world_size)
     wanted = content_of(states[-1], random_states)
     return _SaveTrial(
-        title=f"{_ranks(world_size)}, {kind}{', in DDP' if wrapped else ''}",
+        title=f"{counted(world_size, 'rank')}, {kind}{', in DDP' if wrapped else ''}",
         inputs=[(path, as_path, wrapped, states, random_states[rank]) for rank in range(world_size)],
         driver=drivers.save,
         verify=partial(_wrong_save, wanted),
@@ -181,7 +182,7 @@ def _saved_on_a_full_disk(draw: Draw, world_size: int) -> Trial:
         return _lost(states[:1], saved[0].contents) or _unnoticed(saved)
 
     return _SaveTrial(
-        title=f"{_ranks(world_size)}, disk full while writing",
+        title=f"{counted(world_size, 'rank')}, disk full while writing",
         inputs=[(path, states)] * world_size,
         driver=drivers.save_on_a_full_disk,
         verify=verify,
@@ -192,7 +193,7 @@ def _saved_on_a_full_disk(draw: Draw, world_size: int) -> Trial:
 def _saved_where_no_folder_can_be(draw: Draw, world_size: int) -> Trial:
     path, state = draw.path(), draw.state("SGD")
     return _SaveTrial(
-        title=f"{_ranks(world_size)}, a file in place of the folder",
+        title=f"{counted(world_size, 'rank')}, a file in place of the folder",
         inputs=[(path, state)] * world_size,
         driver=drivers.save_where_no_folder_can_be,
         verify=lambda outcomes: _unnoticed([outcome.value for _, outcome in taking_part(outcomes)]),
@@ -235,7 +236,7 @@ def _killed(handle: Function, draw: Draw, world_size: int, moment: str) -> Trial
         )
 
     return _SaveTrial(
-        title=f"{_ranks(world_size)}, killed {when}",
+        title=f"{counted(world_size, 'rank')}, killed {when}",
         inputs=[(path, next_state)] * world_size,
         driver=drivers.recover,
         verify=verify,
@@ -275,7 +276,7 @@ def _loaded(draw: Draw, world_size: int, saved_by: int) -> Trial:
     ]
     by = "" if saved_by == world_size else f", saved by {saved_by}"
     return Trial(
-        title=f"{_ranks(world_size)}{by}, {kind}{', in DDP' if wrapped else ''}",
+        title=f"{counted(world_size, 'rank')}{by}, {kind}{', in DDP' if wrapped else ''}",
         inputs=inputs,
         driver=drivers.load,
         verify=partial(_wrong_load, saved, random_states, later),
@@ -360,7 +361,7 @@ def _unfit(draw: Draw, world_size: int) -> Iterator[Trial]:
     for misfit in _misfits(draw, world_size):
         path, rest = draw.path(), (misfit.share, misfit.trapped, state, random_state)
         yield Trial(
-            title=f"{_ranks(world_size)}, {misfit.title}",
+            title=f"{counted(world_size, 'rank')}, {misfit.title}",
             inputs=[(path, None if rank else misfit.content, *rest) for rank in range(world_size)],
             driver=drivers.load_what_does_not_fit,
             verify=partial(_harm, state, random_state),
@@ -389,7 +390,3 @@ def _harm(state: State, random_state: torch.Tensor, outcomes: Outcomes) -> Probl
 
 def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="fourranks-")
-
-
-def _ranks(world_size: int) -> str:
-    return f"{world_size} rank{'s' if world_size > 1 else ''}"

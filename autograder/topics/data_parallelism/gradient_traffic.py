@@ -15,11 +15,12 @@ import torch
 from torch import nn
 
 from autograder.inside.moments import Unmarked
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.received import named, not_waited_for
 from autograder.kit.stretches import Stretch
 from autograder.kit.values import dtype_name
 from autograder.topics.data_parallelism import mistakes
+from fourranks.naming import counted
 from fourranks.trace import Call
 
 Sized = TypeVar("Sized", "AllReduce", Call)

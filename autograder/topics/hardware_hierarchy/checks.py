@@ -20,11 +20,12 @@ from autograder.inside.reports import as_many
 from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import MODIFIED, NOT_A_NUMBER, Mistake
-from autograder.kit.problem import Problem, counted, first
+from autograder.kit.problem import Problem, first
 from autograder.kit.student import Outcome
 from autograder.kit.values import is_number, kind_of, same
 from autograder.topics.hardware_hierarchy import mistakes
 from fourranks.figures import published
+from fourranks.naming import counted
 
 EXACT = 1e-9  # of formulas: a few roundings of float64
 ALMOST = 1e-6  # the same, of float32

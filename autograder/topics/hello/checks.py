@@ -22,12 +22,13 @@ from autograder.kit.mistakes import (
     WRONG_TYPE,
     Mistake,
 )
-from autograder.kit.problem import Problem, counted, first
+from autograder.kit.problem import Problem, first
 from autograder.kit.received import not_waited_for_on_any
 from autograder.kit.settings import taking_part
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference_beyond, dtype_name, kind_of, same
 from autograder.topics.hello import mistakes
+from fourranks.naming import counted
 
 WORLD_SIZES = (1, 2, 3, 4)
 NUMELS = (1, 6, 1000)

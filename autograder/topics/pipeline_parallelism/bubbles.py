@@ -12,13 +12,14 @@ from autograder.inside.drivers.pipeline_schedules import ReturnedSchedule
 from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import NOT_A_NUMBER, Mistake
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.values import apart, is_number, kind_of
 from autograder.topics.pipeline_parallelism import mistakes
 from autograder.topics.pipeline_parallelism import reference_schedules as reference
 from autograder.topics.pipeline_parallelism.banned import BANNED
 from autograder.topics.pipeline_parallelism.reference_schedules import Step, in_words
 from autograder.topics.pipeline_parallelism.schedules import Schedule, described, pure_trial
+from fourranks.naming import counted
 
 EXACT = 1e-9  # a few roundings of float64
 ROUNDED = 1e-5  # relative: many of float32

@@ -25,7 +25,7 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.messages import mismatched
 from autograder.kit.mistakes import MODIFIED, Mistake
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.settings import WORLD_SIZES, Setting, some_ranks
 from autograder.kit.student import Outcome
 from autograder.kit.values import apart, close, kind_of, largest_difference
@@ -36,6 +36,7 @@ from autograder.topics.pipeline_parallelism.banned import BANNED
 from autograder.topics.pipeline_parallelism.reference_schedules import Step, in_words
 from autograder.topics.pipeline_parallelism.schedules import text
 from autograder.topics.pipeline_parallelism.traffic import Stage, StepTaken
+from fourranks.naming import counted
 
 WIDTH = 5
 # How far another order of summation may lead in one forward and backward.

@@ -18,12 +18,13 @@ from autograder.inside.reports import as_many, read
 from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import Mistake
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.values import has_number, kind_of
 from autograder.topics.pipeline_parallelism import mistakes
 from autograder.topics.pipeline_parallelism import reference_schedules as reference
 from autograder.topics.pipeline_parallelism.banned import BANNED
 from autograder.topics.pipeline_parallelism.reference_schedules import Step, Stuck, in_words
+from fourranks.naming import counted
 
 NUM_STAGES = (1, 2, 3, 4, 8)
 SHOWN = 14  # steps of a schedule in a message

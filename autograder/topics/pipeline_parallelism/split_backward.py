@@ -17,12 +17,13 @@ from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, kind_of, largest_difference
 from autograder.topics.pipeline_parallelism import mistakes
 from autograder.topics.pipeline_parallelism.banned import BANNED
 from autograder.topics.pipeline_parallelism.reference_schedules import in_words
+from fourranks.naming import counted
 
 TOLERANCE = 1e-9  # of float64, for another order of summation
 SHAPES = (  # of an input, width of the output, bias

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.received import POINT_TO_POINT, named
 from autograder.topics.pipeline_parallelism import mistakes
 from autograder.topics.pipeline_parallelism.reference_schedules import in_words
-from fourranks.naming import name_ranks
+from fourranks.naming import counted, name_ranks
 from fourranks.trace import Call
 
 LOSS_BYTES = 8  # a message of at most so many is the loss on its way back

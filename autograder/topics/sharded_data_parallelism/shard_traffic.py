@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from torch import nn
 
 from autograder.kit.mistakes import Mistake
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.received import named, not_waited_for
 from autograder.topics.sharded_data_parallelism import mistakes
+from fourranks.naming import counted
 from fourranks.trace import Call
 
 REDUCES = ("reduce", "reduce_scatter", "reduce_scatter_single")

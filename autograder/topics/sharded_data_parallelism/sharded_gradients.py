@@ -14,7 +14,7 @@ from autograder.inside.drivers import sharded_data_parallelism as drivers
 from autograder.inside.drivers.small_models import Gradients, Stack, build, model_bytes
 from autograder.inside.reports import as_many
 from autograder.kit.check import Cases, Code, check
-from autograder.kit.problem import Problem, counted, first
+from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings, settings_of, taking_part
 from autograder.kit.stretches import Stretch, stretches
 from autograder.kit.student import Outcome
@@ -29,6 +29,7 @@ from autograder.topics.data_parallelism.training import KIND_OF_MODEL, TrainingT
 from autograder.topics.data_parallelism.wrapping import wrong_start
 from autograder.topics.sharded_data_parallelism import held_memory, mistakes, shard_traffic, trials
 from autograder.topics.sharded_data_parallelism.banned import BANNED
+from fourranks.naming import counted
 
 Found = Sequence[tuple[str, Gradients]]  # of each rank, with its rank and step in words
 

@@ -13,7 +13,7 @@ from autograder.inside.drivers import sharded_parameters as drivers
 from autograder.inside.reports import as_many
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import Mistake
-from autograder.kit.problem import Problem, counted, first
+from autograder.kit.problem import Problem, first
 from autograder.kit.received import not_waited_for
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.stretches import Stretch, stretches
@@ -23,6 +23,7 @@ from autograder.topics.data_parallelism.training import TrainingTrial
 from autograder.topics.sharded_data_parallelism import mistakes, shard_traffic, trials
 from autograder.topics.sharded_data_parallelism.banned import BANNED
 from autograder.topics.sharded_data_parallelism.shard_traffic import GATHERS, REDUCES
+from fourranks.naming import counted
 
 _ROUNDED_UP = 512  # bytes that a GPU's allocator may add to a tensor
 _TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 0.02}

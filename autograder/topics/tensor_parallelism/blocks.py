@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from autograder.kit.problem import counted
 from autograder.topics.tensor_parallelism.shards import WHOLE, Cut
 from autograder.topics.tensor_parallelism.traffic import AllowedCollective, AllowedTraffic
 from autograder.unsharded import MLP, Attention, DeepMLP, PreNormMLP
+from fourranks.naming import counted
 
 BYTES = 8  # of an element: all is in float64
 ROWS, COLUMNS, LAST = Cut(0), Cut(1), Cut(-1)
@@ -129,7 +129,7 @@ def deep_mlp(n: int) -> Iterator[ShardedBlock]:
         inputs, kinds = (*leading, 2 * n), ("weight", "bias")
         inner = (_collective("reduce_scatter", inputs, num_layers - 1),) if num_layers > 1 else ()
         yield ShardedBlock(
-            f"{num_layers} layer{'s' * (num_layers > 1)}",
+            counted(num_layers, "layer"),
             partial(DeepMLP, 2 * n, num_layers),
             (2 * n, num_layers),
             inputs,

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autograder.kit.mistakes import Mistake
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.received import named
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Outcome
 from autograder.topics.tensor_parallelism import mistakes
+from fourranks.naming import counted
 from fourranks.trace import Call
 from fourranks.trace.bandwidth import busbw_factor, message_size
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from autograder.inside.drivers.three_d_parallelism import AXES
 from autograder.kit.mistakes import Mistake
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.received import named
 from autograder.topics.three_d_parallelism import mistakes
+from fourranks.naming import counted
 from fourranks.trace import Call
 from fourranks.trace.bandwidth import busbw_factor, message_size
 

@@ -15,11 +15,12 @@ from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, kind_of, largest_difference
 from autograder.topics.three_d_parallelism import mistakes
 from autograder.topics.three_d_parallelism.banned import BANNED
+from fourranks.naming import counted
 
 TOLERANCE = 1e-9  # of float64, for another order of summation
 WIDTH = 5
@@ -34,7 +35,7 @@ def checkpointed(code: Code, num_layers: Sequence[int] = (1, 3), seed: int = 0) 
     """
     draws = Draws(seed)
     for number_of in num_layers:
-        name = f"{number_of} layer{'s' * (number_of > 1)}"
+        name = counted(number_of, "layer")
         yield _trial(name, _CheckpointedCall.draw(number_of, draws), 0)
         yield _trial(f"{name}, dropout", _CheckpointedCall.draw(number_of, draws, dropout=True), 1)
         yield _trial(

@@ -12,7 +12,7 @@ from autograder.inside.drivers import experts as drivers
 from autograder.inside.drivers.experts import Routed, expert
 from autograder.kit.case import again
 from autograder.kit.check import Cases, Code, check
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, kind_of
@@ -20,6 +20,7 @@ from autograder.topics.three_d_parallelism import mistakes
 from autograder.topics.three_d_parallelism.axis_traffic import sent
 from autograder.topics.three_d_parallelism.banned import BANNED
 from autograder.topics.three_d_parallelism.trials import ExpertTrial, differing, modified
+from fourranks.naming import counted
 
 TOLERANCE = 1e-9  # of float64, for another order of summation
 WIDTH = 4

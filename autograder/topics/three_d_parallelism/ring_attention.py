@@ -14,7 +14,7 @@ from autograder.inside.drivers.ring_attention import Attended
 from autograder.kit.case import again
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import Mistake
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem
 from autograder.kit.received import POINT_TO_POINT, named
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.stretches import stretches
@@ -24,6 +24,7 @@ from autograder.topics.collectives.budget import unwaited
 from autograder.topics.three_d_parallelism import mistakes
 from autograder.topics.three_d_parallelism.banned import BANNED
 from autograder.topics.three_d_parallelism.trials import RingTrial, differing, modified
+from fourranks.naming import counted
 
 TOLERANCE = 1e-9  # of float64: the blocks of a softmax may be added up in any order
 FLOAT32 = 1e-5  # what is left of values that were rounded to float32 on their way
