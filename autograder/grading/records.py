@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 from traitlets.config import Config
 
 from autograder.grading.dependencies import checks, fingerprint
-from autograder.grading.submission import is_test, name_of
+from autograder.grading.submission import field_of, is_test, name_of
 from autograder.kit import whole_file
 from autograder.sandbox.tiers import Tier
 
@@ -195,5 +195,5 @@ def _holds(old: CellRecord, cell: CellRecord, terms: Terms) -> bool:
 
 
 def _points(cell: NotebookNode) -> float | None:
-    points = cell.metadata.get("nbgrader", {}).get("points")
+    points = field_of(cell, "points")
     return None if points is None else float(points)

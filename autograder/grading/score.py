@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
@@ -21,7 +20,7 @@ from nbgrader.utils import compute_checksum, determine_grade
 
 from autograder.grading import outputs, referee, submission
 from autograder.grading.outputs import Failure
-from autograder.grading.submission import ASK, MAX_ERROR, SubmissionError, restored
+from autograder.grading.submission import ASK, MAX_ERROR, SubmissionError, field_of, restored
 from autograder.kit.text import line
 from autograder.sandbox import tiers
 from autograder.sandbox.sandbox import SandboxMissing
@@ -93,9 +92,9 @@ def _read(path: Path) -> NotebookNode:
         wrong = line(next(_flaws(content), str(error)), MAX_ERROR)
         raise ScoreError(f"{path} is not a notebook: {wrong}. {ASK}") from None
     for cell in notebook.cells:
-        if not _field(cell, "grade_id"):  # what is left of a question that was copied
+        if not field_of(cell, "grade_id"):  # what is left of a question that was copied
             cell.metadata.pop("nbgrader", None)
-    if not any(_field(cell, "grade") for cell in notebook.cells):
+    if not any(field_of(cell, "grade") for cell in notebook.cells):
         raise ScoreError(f"{path} has no graded question.")
     return notebook
 
@@ -123,7 +122,7 @@ def _check_notebook(path: Path, notebook: NotebookNode, tier: Tier, show: Callab
     questions = []
 
     def done(cell: NotebookNode) -> None:
-        if _field(cell, "grade"):
+        if field_of(cell, "grade"):
             questions.append(_question(cell))
             show(str(questions[-1]))
 
@@ -134,8 +133,8 @@ def _check_notebook(path: Path, notebook: NotebookNode, tier: Tier, show: Callab
 
 def _changed(notebook: NotebookNode) -> Iterator[str]:
     for cell in notebook.cells:
-        if _field(cell, "locked") and _field(cell, "checksum") not in (None, compute_checksum(cell)):
-            yield f"{_field(cell, 'grade_id')}: the cell was changed; in class it is as it was handed out"
+        if field_of(cell, "locked") and field_of(cell, "checksum") not in (None, compute_checksum(cell)):
+            yield f"{field_of(cell, 'grade_id')}: the cell was changed; in class it is as it was handed out"
 
 
 def _sum(questions: list[ScoreLine], show: Callable[[str], None]) -> bool:
@@ -149,9 +148,9 @@ def _sum(questions: list[ScoreLine], show: Callable[[str], None]) -> bool:
 
 
 def _question(cell: NotebookNode) -> ScoreLine:
-    name, most = _field(cell, "grade_id"), _field(cell, "points")
+    name, most = field_of(cell, "grade_id"), field_of(cell, "points")
     points, _ = determine_grade(cell)
-    if _field(cell, "solution"):
+    if field_of(cell, "solution"):
         return ScoreLine(name, most, None, "no answer yet" if points == 0 else "")
     failure = outputs.failure(cell.outputs)
     return ScoreLine(name, most, points, _line(failure) if failure else "passed" if points == most else "")
@@ -162,8 +161,3 @@ def _line(failure: Failure) -> str:
     if failure.name not in (outputs.CHECK_FAILED, AssertionError.__name__):
         text = f"{failure.name}: {text}" if text else failure.name
     return text if len(text) <= _MESSAGE_WIDTH else text[: _MESSAGE_WIDTH - 1] + "…"
-
-
-def _field(cell: NotebookNode, name: str) -> Any:
-    fields = cell.metadata.get("nbgrader")
-    return fields.get(name) if isinstance(fields, dict) else None

@@ -266,8 +266,7 @@ def _named_cells(submitted: NotebookNode, named: dict[str, NotebookNode]) -> Ite
 
 
 def _own_name(cell: NotebookNode, named: dict[str, NotebookNode]) -> str | None:
-    fields = cell.metadata.get("nbgrader", {})
-    names = (fields.get("grade_id") if isinstance(fields, dict) else None, cell.get("id"))
+    names = (field_of(cell, "grade_id"), cell.get("id"))
     return next((name for name in names if isinstance(name, str) and name in named), None)
 
 
@@ -319,15 +318,20 @@ def _place_after(name: str | None, cells: list[NotebookNode]) -> int:
     return next(index + 1 for index, cell in enumerate(cells) if name_of(cell) == name)
 
 
+def field_of(cell: NotebookNode, name: str) -> Any:
+    """Return one of nbgrader's fields of a cell; None where it is not there."""
+    fields = cell.metadata.get("nbgrader")
+    return fields.get(name) if isinstance(fields, dict) else None
+
+
 def name_of(cell: NotebookNode) -> str:
     """Return a cell's grade_id; "" for a cell of the student's own."""
-    return cell.metadata.get("nbgrader", {}).get("grade_id", "")
+    return field_of(cell, "grade_id") or ""
 
 
 def is_test(cell: NotebookNode) -> bool:
     """Tell whether this is a cell of the instructor's that earns points by itself."""
-    fields = cell.metadata.get("nbgrader", {})
-    return bool(fields.get("grade")) and not fields.get("solution")
+    return bool(field_of(cell, "grade")) and not field_of(cell, "solution")
 
 
 def _repairs(came: list[Named], named: dict[str, NotebookNode]) -> Iterator[str]:
