@@ -20,7 +20,7 @@ from . import commands, completion, current, every_cell, hints, saved_script
 from .errors import CellInterrupted, DeadlockError, Explained, FourRanksError, RankError
 from .group import RankGroup, start
 from .hardware import BACKEND_NAMES
-from .naming import counted, name_ranks
+from .naming import counted, name_ranks, some_of
 from .transcript import Transcript
 from .views import static_dashboard
 from .views.deadlock import DeadlockFigure
@@ -269,8 +269,7 @@ def _lost_by_a_new_start() -> str:
         return f"{ended}, and their variables with them."
     if not names:
         return f"{ended}."
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"{ended}, and their variables with them: {', '.join(names[:_MOST_NAMES])}{more}."
+    return f"{ended}, and their variables with them: {some_of(names, _MOST_NAMES)}."
 
 
 def _have(world: RankGroup) -> str:

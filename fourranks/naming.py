@@ -12,6 +12,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def some_of(texts: Sequence[str], most: int) -> str:
+    """List the first few texts, and say how many more there are: "a, b and 3 more"."""
+    more = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def format_ranks(ranks: Sequence[int]) -> str:
     """Write ranks as people do: `[0, 1, 2, 5]` becomes "0-2,5"."""
     spans: list[list[int]] = []

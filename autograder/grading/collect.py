@@ -24,6 +24,7 @@ from autograder.grading.uploads import Found, Upload
 from autograder.kit import whole_file
 from autograder.kit.folders import walk
 from autograder.kit.text import line
+from fourranks.naming import some_of
 
 NOTEBOOK = "exercise.ipynb"
 # Moodle: Ada Lovelace_1234567_assignsubmission_file_/exercise.ipynb
@@ -281,8 +282,7 @@ def _write(path: Path, content: bytes) -> str:
 
 def listed(texts: Sequence[str]) -> str:
     """Quote the first few texts, each on one line, with nothing in them that is not seen."""
-    more = len(texts) - _MOST_NAMED
-    return ", ".join(map(_quoted, texts[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+    return some_of(list(map(_quoted, texts)), _MOST_NAMED)
 
 
 def _quoted(text: str) -> str:

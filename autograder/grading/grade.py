@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from traitlets.config import Config
 
@@ -26,6 +25,7 @@ from autograder.grading.records import Terms
 from autograder.kit.text import line
 from autograder.sandbox import tiers
 from autograder.sandbox.tiers import Tier
+from fourranks.naming import some_of
 
 MOST_NAMED = 20  # in a message
 
@@ -215,7 +215,8 @@ def _chosen(own: Class, students: Sequence[str]) -> list[str]:
     if not everybody:
         raise ClassError(f"There is no submission of {own.assignment}: {own.submitted('*')} does not exist.")
     if unknown := sorted(set(students) - set(everybody)):
-        raise ClassError(f"{_some(unknown)} did not hand in {own.assignment}. These did: {_some(everybody)}.")
+        others, there = some_of(unknown, MOST_NAMED), some_of(everybody, MOST_NAMED)
+        raise ClassError(f"{others} did not hand in {own.assignment}. These did: {there}.")
     return sorted(set(students)) or everybody
 
 
@@ -249,9 +250,3 @@ def _alone(course: Path) -> Iterator[None]:
         except OSError:
             raise ClassError(f"Another `autograder grade` is grading {course}. Wait for its end.") from None
         yield
-
-
-def _some(names: Sequence[Any]) -> str:
-    """List the names, up to as many as people read."""
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -13,6 +13,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from ..naming import some_of
 from ..protocol.looks import MOST_VALUES, count, flat
 from .cells import (
     LABELS,
@@ -76,9 +77,7 @@ def show(before: Sequence[Any], after: Sequence[Any], title: str = "") -> Figure
 
 def _told(held: Held) -> str:
     """Put what a rank holds into words, as far as it is soon said."""
-    shown = ", ".join(map(write_value, held.values[:_MOST_TOLD]))
-    more = len(held.values) - _MOST_TOLD
-    return f"{shown} and {more} more" if more > 0 else shown or "nothing"
+    return some_of([write_value(value) for value in held.values], _MOST_TOLD) or "nothing"
 
 
 def _values(held: Any) -> list[float]:
@@ -91,7 +90,7 @@ def _values(held: Any) -> list[float]:
 
 
 def _cell_size(places: int, world_size: int) -> Size:
-    """As large as the page allows: flat where there are many ranks, narrow where they hold much."""
+    """Return the largest size that the page allows: flat for many ranks, narrow where they hold much."""
     return Size(min(_CELL, (PAGE[0] - LABELS - _GAP) / places), min(_CELL, PAGE[1] / world_size))
 
 
@@ -105,7 +104,7 @@ def _draw_side(axes: Axes, grid: Grid, places: int, held: list[Held], name: str)
 
 
 def _origins(old: list[list[float]], new: list[list[float]]) -> list[list[set[int]]]:
-    """For each value afterwards the ranks that it came from; none where the values do not tell.
+    """Find for each value afterwards the ranks that it came from; none where the values do not tell.
 
     If every new value was somewhere before, data was only moved. Otherwise it was summed.
     """
