@@ -333,19 +333,23 @@ def _parse_ranks(text: str) -> list[int]:
 
 
 def _parse_name(text: str) -> str:
-    if not text.isidentifier() or keyword.iskeyword(text):
+    if not _is_variable(text):
         raise argparse.ArgumentTypeError(f"{text!r} does not name a variable; write for instance x")
     return text
+
+
+def _parse_names(text: str) -> list[str]:
+    names = text.split(",")
+    if not all(map(_is_variable, names)):
+        raise argparse.ArgumentTypeError(f"{text!r} does not name variables; write for instance loss,model")
+    return names
+
+
+def _is_variable(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name)
 
 
 def _parse_file(text: str) -> Path:
     if not text.endswith(".py"):
         raise argparse.ArgumentTypeError(f"{text!r} does not name a program; write for instance train.py")
     return Path(text)
-
-
-def _parse_names(text: str) -> list[str]:
-    names = text.split(",")
-    if not all(name.isidentifier() and not keyword.iskeyword(name) for name in names):
-        raise argparse.ArgumentTypeError(f"{text!r} does not name variables; write for instance loss,model")
-    return names

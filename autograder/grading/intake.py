@@ -77,15 +77,16 @@ def read_all(handed_in: Sequence[HandedIn], shares: Sequence[tuple[int, ...]]) -
     Returns:
         Why this machine cannot read some, or keep what was read. It is not kept: it may be gone next time.
     """
-    troubles = {}
     new = [one for one in handed_in if _is_new(one)]
-    if new:
-        with Pool(_read, shares[: len(new)], SECONDS, MEMORY) as readers:
-            for one, result in readers.results(new):
-                if isinstance(result, Failed):
-                    reason = f"{one.path} cannot be read: {result.reason}"
-                    if not (result.exhausted and refuse(one, reason)):
-                        troubles[one] = reason
+    if not new:
+        return {}
+    troubles = {}
+    with Pool(_read, shares[: len(new)], SECONDS, MEMORY) as readers:
+        for one, result in readers.results(new):
+            if isinstance(result, Failed):
+                reason = f"{one.path} cannot be read: {result.reason}"
+                if not (result.exhausted and refuse(one, reason)):
+                    troubles[one] = reason
     return troubles
 
 
