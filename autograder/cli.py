@@ -1,4 +1,7 @@
-"""The command `autograder`: reads its arguments and calls the module that does the work."""
+"""The command `autograder`: reads its arguments and calls the module that does the work.
+
+That is imported when a command runs, so that none waits for the libraries of another, or needs them.
+"""
 
 import argparse
 import os

@@ -1,6 +1,7 @@
 """What this machine has, and what each rank of a world gets of it: threads, a device, a backend.
 
 The zygote finds the GPUs (`find_gpus`); `place` decides, from what was found and what the reader asked for.
+Functions that need torch import it themselves: the notebook uses the others, and may do without torch.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def threads_per_rank(world_size: int) -> int:
 
 
 def share_processors(ranks: int) -> None:
-    """Be one of so many ranks on this machine: this thread, and those that are started later."""
+    """Let this thread, and those that it starts, share the processors with the other ranks here."""
     if ranks > processors():
         run_as_batch_job()
 

@@ -2,7 +2,7 @@
 
 It must never run a parallel region or touch CUDA, because a child forked after that hangs as soon as it does
 so itself. A rank that is to be spawned leaves the fork behind at once (`spawn`). `zygote` is the handle of
-this process.
+this process. What it needs of `rank` it imports late: others use functions of this module without torch.
 """
 
 from __future__ import annotations

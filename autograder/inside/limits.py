@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,8 +40,6 @@ LEAST = Limits(memory_bytes=4 << 30, threads=1024, open_files=1024)  # with whic
 
 def restrict(limits: Limits = DEFAULT) -> None:
     """Set the limits that each process of a sandbox has for good, before any student's code runs."""
-    import resource
-
     if not filesystem.has_namespaces():  # where the folder itself has a size
         _limit(resource.RLIMIT_FSIZE, limits.disk_bytes)
     _limit(resource.RLIMIT_CORE, 0)
@@ -59,16 +58,12 @@ def restrict_students() -> None:
     the sender may open. With a lower limit for students' code, no process that starts ranks is refused. It
     counts timers, and signals on their way, in the same manner.
     """
-    import resource
-
     _limit(resource.RLIMIT_NOFILE, LEAST.open_files)
     _limit(resource.RLIMIT_SIGPENDING, MOST_SIGNALS)
 
 
 def _limit(resource_number: int, most: int) -> None:
     """Limit this process for good, to less where it may have less already."""
-    import resource
-
     hard = resource.getrlimit(resource_number)[1]
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(resource_number, (most, most))
@@ -76,8 +71,6 @@ def _limit(resource_number: int, most: int) -> None:
 
 def too_low(least: Limits = LEAST) -> str:
     """Say which hard limit of this process, which a sandbox inherits, is too low to grade; "" if none is."""
-    import resource
-
     for number, letter, what, needed in (
         (resource.RLIMIT_NOFILE, "n", "open files", least.open_files),
         (resource.RLIMIT_NPROC, "u", "processes of its user", least.threads),
