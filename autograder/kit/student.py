@@ -49,7 +49,7 @@ class NotAFunction(TypeError):
     """What was passed to a check cannot be called."""
 
     def _render_traceback_(self) -> list[str]:
-        """IPython prints this in place of a traceback through our own frames."""
+        """Return what IPython prints in place of a traceback through our own frames."""
         return [f"\x1b[31mTypeError\x1b[0m: {self}"]
 
 

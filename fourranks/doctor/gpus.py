@@ -56,7 +56,7 @@ def _gpu(
 
 
 def _number(text: str) -> float:
-    """0 for "[N/A]", which a virtual or partitioned GPU says."""
+    """Read a number; 0 for "[N/A]", which a virtual or partitioned GPU says."""
     return float(text) if re.fullmatch(r"[\d.]+", text) else 0.0
 
 
@@ -207,7 +207,7 @@ def link_speed() -> tuple[float, str] | None:
 
 
 def _nvlink_speed() -> float:
-    """Bytes per second of one NVLink, one direction."""
+    """Return the bytes per second of one NVLink, one direction."""
     try:
         speeds = re.findall(r"Link \d+: ([\d.]+) GB/s", ask("nvidia-smi", "nvlink", "-s"))
     except NoAnswer:

@@ -91,7 +91,7 @@ def memory() -> Finding:
 
 
 def _memory_limit() -> int | None:
-    """Bytes that the container may still take; None without a limit."""
+    """Return the bytes that the container may still take; None without a limit."""
     for limit, used in (
         ("memory.max", "memory.current"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
@@ -152,7 +152,7 @@ def processes() -> Finding:
 
 
 def _own_threads() -> int:
-    """Threads of this user: what RLIMIT_NPROC counts."""
+    """Count the threads of this user, as RLIMIT_NPROC does."""
     found = psutil.process_iter(["uids", "num_threads"])
     return sum(
         process.info["num_threads"] or 0

@@ -72,7 +72,7 @@ def parse(text: str) -> Topology:
 
 
 def _has_ring(gpus: list[str], joined: set[tuple[str, str]], way: tuple[str, ...] = ()) -> bool:
-    """Whether a way along joined GPUs passes each one once and comes back; `way` is how far one has got."""
+    """Tell whether a way along joined GPUs, begun by `way`, passes each one once and comes back."""
     way = way or (gpus[0],)
     if len(way) == len(gpus):
         return (way[-1], way[0]) in joined

@@ -128,14 +128,14 @@ def _sum_of_ranks() -> float:
 
 
 def _all_reduce(nbytes: int, measured: float) -> float:
-    """busbw of all-reduce in bytes per second, the slowest rank's."""
+    """Return busbw of all-reduce in bytes per second, the slowest rank's."""
     import torch.distributed as dist
 
     return busbw("all_reduce", nbytes, _all_reduce_seconds(nbytes, measured), dist.get_world_size())
 
 
 def _all_reduce_seconds(nbytes: int, measured: float) -> float:
-    """Seconds of one all-reduce, the slowest rank's."""
+    """Return the seconds of one all-reduce, the slowest rank's."""
     import torch
     import torch.distributed as dist
 
@@ -153,7 +153,7 @@ def _device() -> str:
 
 
 def _copy(nbytes: int, measured: float) -> float:
-    """Bytes per second that this rank copies in memory, on one thread like Gloo, while the others do too."""
+    """Return the bytes per second that this rank copies, on one thread like Gloo, while the others do too."""
     import torch
 
     torch.set_num_threads(1)
@@ -163,7 +163,7 @@ def _copy(nbytes: int, measured: float) -> float:
 
 
 def _seconds_each(work: Callable[[], object], device: str, measured: float) -> float:
-    """Time for one call, by many: all ranks make the same number of calls, begun together."""
+    """Return the time of one call, by many: all ranks make the same number of calls, begun together."""
     import torch
     import torch.distributed as dist
 

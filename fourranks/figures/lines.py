@@ -104,7 +104,7 @@ def _mark(axes: Axes, marks: Mapping[float, str]) -> int:
 
 
 def _rows(extents: Sequence[tuple[float, float]]) -> list[int]:
-    """For each name, from right to left, the lowest row in which it meets neither names nor lines."""
+    """Find for each name, from right to left, the lowest row in which it meets neither names nor lines."""
     taken: list[float] = []  # of each row, from where on
     rows: list[int] = []
     for begin, end in extents:

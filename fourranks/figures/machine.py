@@ -70,7 +70,7 @@ def ladder(rungs: Sequence[Rung], title: str = "") -> Figure:
 
 
 def _told(rung: Rung) -> str:
-    """One level of the hierarchy, in words."""
+    """Put one level of the hierarchy into words."""
     shown = ((rung.size, _capacity), (rung.bandwidth, _rate), (rung.latency, units.time))
     return f"{rung.name} {', '.join(write(value) for value, write in shown if value)}"
 
@@ -92,14 +92,14 @@ def _dots(axes: Axes, values: Sequence[float | None], shown: Callable[[float], s
 
 
 def _capacity(nbytes: float) -> str:
-    """As vendors write it: caches in MiB, memory in GB or TB."""
+    """Write a capacity as vendors do: caches in MiB, memory in GB or TB."""
     if nbytes >= 1e12:
         return f"{nbytes / 1e12:.0f} TB"
     return f"{nbytes / 1e9:.0f} GB" if nbytes >= 1e9 else units.size(nbytes)
 
 
 def _rate(bandwidth: float) -> str:
-    """As vendors write it: from a thousand GB/s on in TB/s."""
+    """Write a rate as vendors do: from a thousand GB/s on in TB/s."""
     return f"{bandwidth / 1e12:.3g} TB/s" if bandwidth >= 1e12 else units.rate(bandwidth)
 
 
@@ -245,7 +245,7 @@ _SHADES = {"PIX": 0.75, "PXB": 0.6, "PHB": 0.45, "NODE": 0.3, "SYS": 0.15, "SOC"
 
 
 def _nearness(link: str) -> RGB:
-    """NVLinks in one colour, ways over PCIe in another, the darker the nearer."""
+    """Return the colour of a link: NVLinks have one, ways over PCIe another, the darker the nearer."""
     if link == "X":
         return to_rgb(BLANK)
     if count := nvlinks(link):

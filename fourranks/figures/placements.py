@@ -80,7 +80,7 @@ def placements(
 
 
 def _unit(formula: Sequence[Matrix | str], world_size: int) -> float:
-    """Inches for 1, so that all matrices find room."""
+    """Return the inches for 1 with which all matrices find room."""
     matrices = [item for item in formula if isinstance(item, Matrix)]
     fixed = 2 * _MARGIN + _GAP * (len(formula) - 1)
     fixed += sum(_width(item, 0.0, world_size) for item in formula)

@@ -113,14 +113,14 @@ def _parts(bar: Mapping[str, float]) -> str:
 
 
 def _told(totals: Mapping[str, float], marked: Mapping[str, Mapping[int, float]], unit: str) -> Iterator[str]:
-    """Each bar in words, with what is marked on it, by row."""
+    """Put each bar into words, with what is marked on it."""
     for row, (name, total) in enumerate(totals.items()):
         marks = [f"{mark} {_number(numbers[row])}" for mark, numbers in marked.items() if row in numbers]
         yield f"{name} {', '.join([f'{_number(total)} {unit}'.strip(), *marks])}"
 
 
 def _draw_bars(axes: Axes, bars: list[Mapping[str, float]]) -> dict[str, str]:
-    """One bar a row, its parts behind each other; returns the colour of each part."""
+    """Draw one bar a row, its parts one after the other; return the colour of each part."""
     parts = list(dict.fromkeys(part for bar in bars for part in bar))
     if len(parts) > len(_BAR_COLOURS):
         raise ValueError(f"{len(parts)} parts cannot be told apart; draw at most {len(_BAR_COLOURS)}")
@@ -160,5 +160,5 @@ def _legend(figure: Figure, colours: dict[str, str], mark: str, yours: dict[int,
 
 
 def _number(value: float) -> str:
-    """Three digits, and no powers of ten for thousands."""
+    """Write three digits, and no powers of ten for thousands."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -66,7 +66,7 @@ _POD = 31 * 8  # GPUs in the other nodes of a unit of 32, as NVIDIA builds clust
 
 
 def _on_all_sms(bytes_per_cycle: float) -> float:
-    """Bytes per second of all SMs together: arithmetic, since no vendor publishes it."""
+    """Return the bytes per second of all SMs together: arithmetic, since no vendor publishes it."""
     return _H100.sms * bytes_per_cycle * _CLOCK
 
 

@@ -127,7 +127,7 @@ def _axes(figure: Figure, ranks: int, length: float, title: str, unit: str) -> A
 
 
 def _inches(figure: Figure, axes: Axes) -> float:
-    """Width of the axes."""
+    """Return the width of the axes."""
     return figure.get_figwidth() * axes.get_position().width
 
 

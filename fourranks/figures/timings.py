@@ -150,7 +150,7 @@ def _figure(
 
 
 def _scale(axes: Axes, unit: str) -> None:
-    """Powers of 4 on the size axis, with their unit; times or rates on the other one."""
+    """Put powers of 4 on the size axis, with their unit, and times or rates on the other one."""
     low, high = axes.get_xlim()
     ticks = [4.0**power for power in range(21) if low <= 4.0**power <= high]
     axes.set_xticks(ticks, list(map(units.size, ticks)))

@@ -70,7 +70,7 @@ class Board:
         return None if cell is None else self._cells[cell + 1]
 
     def _find(self, rank: int, key: int, lasting: bool) -> int | None:
-        """Where a rank has posted this key."""
+        """Find where a rank has posted this key."""
         first = 2 * (rank * _OF_A_RANK + _shared(key, lasting) * WAYS)
         keys = self._cells[first : first + 2 * WAYS : 2].tolist()
         return first + 2 * keys.index(key) if key in keys else None

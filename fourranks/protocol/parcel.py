@@ -91,7 +91,7 @@ def dumps(value: Any) -> bytes:
 
 
 def _places(sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Where each part begins and ends, one after the other, aligned."""
+    """Return where each part begins and ends, one after the other, aligned."""
     end = 0
     for size in sizes:
         start = -(-end // _ALIGNMENT) * _ALIGNMENT

@@ -35,7 +35,7 @@ def _all_gather(ranks: int) -> tuple[tuple[Held, ...], tuple[Held, ...]]:
 
 
 def _all_to_all(ranks: int) -> tuple[tuple[Held, ...], tuple[Held, ...]]:
-    """Part "01" is what rank 0 has for rank 1."""
+    """Make an all-to-all, in which part "01" is what rank 0 has for rank 1."""
     owners = {f"{src}{dst}": src for src in range(ranks) for dst in range(ranks)}
     start = tuple(
         {part: Sum({src}) if src == rank else NOTHING for part, src in owners.items()}

@@ -71,7 +71,7 @@ def events(trace: Trace) -> Iterator[Event]:
 
 
 def _bars(rank: int, records: list[Record]) -> dict[Call, CallBar]:
-    """One rank's calls, the synchronous ones in one row, the others each in the first row that is free."""
+    """Place one rank's calls: synchronous ones in one row, each other one in the first row that is free."""
     free: dict[int, float] = {}  # from when on, by row
     bars = {}
     for record in records:
@@ -139,7 +139,7 @@ def _nano(seconds: float) -> int:
 
 
 def _micro(nanoseconds: int) -> float:
-    """µs as the format wants them, so that a reader that cuts off fractions of a nanosecond gets this one.
+    """Return µs as the format wants them; a reader that cuts off fractions of a nanosecond gets this one.
 
     Perfetto does, and drops a bar that reaches a nanosecond into the next one.
     """
@@ -149,7 +149,7 @@ def _micro(nanoseconds: int) -> float:
 def _arrows(
     operations: list[Operation], bars: dict[Call, CallBar], origin: float, numbers: Iterator[int]
 ) -> Iterator[Event]:
-    """From the bar of the sender, or of the rank that came last, to the bars of the others."""
+    """Yield arrows from the bar of the sender, or of the rank that came last, to the bars of the others."""
     for operation in operations:
         if operation.arrived is None:
             continue
@@ -197,7 +197,7 @@ def _shifted(event: Event, shift: int) -> Event:
 
 
 def _placed(events: list[Event], pid: int, rank: int, numbers: Iterator[int]) -> Iterator[Event]:
-    """Events of one rank's profile with the process ids, names and numbers of arrows of this file."""
+    """Yield the events of one rank's profile, with the process ids, names and arrow numbers of this file."""
     gpus: set[int] = set()
     arrows: dict[Any, int] = defaultdict(lambda: next(numbers))
     for event in events:

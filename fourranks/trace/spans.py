@@ -43,7 +43,7 @@ class RankSpans:
     in_flight: list[Span]
 
     def seconds(self, kind: str | None = None) -> float:
-        """Time spent on one kind of span, or in all."""
+        """Return the time spent on one kind of span, or in all."""
         return sum(span.end - span.start for span in self.spans if kind in (None, span.kind))
 
     @property
@@ -63,7 +63,7 @@ class RankSpans:
 
 
 def bubble(ranks: Sequence[RankSpans]) -> float:
-    """Share of the time in which ranks stood still for others.
+    """Return the share of the time in which ranks stood still for others.
 
     That is what a pipeline's bubble is, (p - 1) / (m + p - 1) for p equal stages and m microbatches: a rank
     waits for data that another has not sent yet, or is done while others still work. Time in which data is on
@@ -123,7 +123,7 @@ def _main_thread(rank: int, record: Record, operation_of: dict[Call, Operation])
 
 
 def _in_flight(record: Record) -> Iterator[Span]:
-    """From issuing an asynchronous call until its data was there, or until the rank waited for it."""
+    """Yield each asynchronous call from its issue until its data was there, or the rank waited for it."""
     for call in record.calls:
         if call.asynchronous:
             over = record.end if call.finished is None else call.finished

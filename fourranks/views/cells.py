@@ -129,7 +129,7 @@ def _boxes(grid: Grid, places: Sequence[tuple[int, int]]) -> Path:
 
 
 def _stripes(corner: tuple[float, float], size: Size, ranks: set[int]) -> Iterator[tuple[np.ndarray, str]]:
-    """Shape and colour of one stripe for each colour of these ranks, across the longer side of the cell."""
+    """Yield shape and colour of a stripe for each colour of these ranks, across the cell's longer side."""
     colours = list(dict.fromkeys(rank_colour(rank) for rank in sorted(ranks)))
     upright = size.height < 0.7 * size.width
     for number, colour in enumerate(colours):

@@ -155,9 +155,9 @@ class Dashboard(anywidget.AnyWidget):
         return cannot_ask or time.monotonic() - self._asked < LEASE
 
     def _leave_routing_to_the_front_end(self) -> None:
-        """ipykernel 7.4 hands a view's messages to the shell that spoke last: the main one, where cells run.
+        """Let a view's messages go where the front end sends them: to a subshell, if it has one.
 
-        Left alone they go where the front end sends them: to a subshell, if it has one.
+        ipykernel 7.4 hands them to the shell that spoke last: the main one, where cells run.
         """
         if self.comm is not None:
             self.comm._reply_subshell_for = lambda data, default: default

@@ -68,7 +68,7 @@ class OperationTable:
         )
 
     def _texts(self) -> tuple[Row, list[Row]]:
-        """Head and rows; the group is named where there are several."""
+        """Return the head and the rows; the group is named where there are several."""
         head: Row = _HEAD
         body = [_text(row) for row in self.rows]
         if len({row.ranks for row in self.rows}) > 1:

@@ -126,7 +126,7 @@ class LiveOutput:
 
 
 def _beside(lines: list[str]) -> str:
-    """As many of these as there is room for on one line."""
+    """Join as many of these as there is room for on one line."""
     shown = lines[:1]
     for line in lines[1:]:
         if len("  ".join([*shown, line])) > TAIL_WIDTH:

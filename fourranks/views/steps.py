@@ -79,7 +79,7 @@ def _nothing(title: str) -> Figure:
 
 
 def _missing(trace: Trace, found: Sequence[Round]) -> str:
-    """Why the values that were asked for are not there, if they are not."""
+    """Say why the values that were asked for are not there, if they are not."""
     name = trace.tracing.values
     if not name or _places(found):
         return ""
@@ -126,7 +126,7 @@ def _layout(found: Sequence[Round], world_size: int, scale: float) -> _Layout:
 
 
 def _overview(found: Sequence[Round], world_size: int, title: str) -> Figure:
-    """All rounds, in as many strips as they need; the middle ones left out where the page is too small."""
+    """Draw all rounds in as many strips as they need, without the middle ones where the page is too small."""
     for scale in _SCALES:
         layout = _layout(found, world_size, scale)
         strips = ceil(len(found) / layout.rounds)
@@ -145,7 +145,7 @@ def _overview(found: Sequence[Round], world_size: int, title: str) -> Figure:
 
 
 def _ends(found: Sequence[Round], room: int) -> list[Round]:
-    """All of them or, where there is no room, the first and the last."""
+    """Return all of them or, where there is no room, the first and the last."""
     if len(found) <= room:
         return list(found)
     return [*found[: room - room // 2], *found[len(found) - room // 2 :]]

@@ -161,7 +161,7 @@ def _names(operation: Operation) -> list[tuple[int, str, float, float]]:
 
 
 def _write_uncertainty(axes: Axes, seconds: float) -> None:
-    """Below the time axis how well the clocks of the ranks' nodes are known against each other."""
+    """Write below the time axis how well the clocks of the ranks' nodes are known against each other."""
     unit, name = units.time_unit(seconds)
     text = f"clocks of the nodes: ± {seconds / unit:.2g} {name}"
     axes.text(

@@ -101,7 +101,7 @@ def _write_numbers(axes: Axes, matrix: list[list[int]], most: int) -> None:
 
 
 def _write_totals(axes: Axes, matrix: list[list[int]]) -> None:
-    """To the right of each row what that rank sent in all."""
+    """Write to the right of each row what that rank sent in all."""
     style: Keywords = {"color": FAINT_INK, "fontsize": 8 if len(matrix) <= _SMALL_WORLD else 6.5}
     edge = len(matrix) - 0.5
     axes.text(edge + 0.02 * len(matrix), -0.5, "sent", va="bottom", **style)

@@ -86,7 +86,7 @@ def _reported(collective: str, size: int, seconds: float, n: int) -> dict[str, f
 
 
 def _is_told_apart(reported: Mapping[str, float], verdict: str) -> bool:
-    """Whether no other way of counting comes near, but for one behind it that comes to the same."""
+    """Tell whether no other way of counting comes near, but for one behind it that comes to the same."""
     if verdict == "not finished":  # of a time that is too short all are wrong
         return True
     order = list(reported)
