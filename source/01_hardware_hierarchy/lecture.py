@@ -156,8 +156,8 @@ print(f"to all-reduce 32 KiB on 8 GPUs of a node: {1e6 * published.SMALL_ALL_RED
 # step to the next GPU.
 #
 # Did you say 3.7, or 4? Then you divided by **900 GB/s**, the advertised figure. It adds up *both directions*
-# of 18 links. Data that leaves this GPU uses only one direction: 450 GB/s. So reading memory is 7.4 times as
-# fast. This factor of two is a frequent misunderstanding. These are others:
+# of 18 links. Data that leaves this GPU uses only one direction: 450 GB/s. HBM's 3,350 GB/s are 7.4 times
+# that. This factor of two is a frequent misunderstanding. These are others:
 #
 # | you may read | published |
 # |---|---|
@@ -317,8 +317,8 @@ finding(
 )
 
 # %% [markdown]
-# Each processor has its own private caches: two idle processors copy twice as fast as one, which is what the
-# mark in the chart counts, however many ranks there are. Memory is shared. One processor alone may not use all of its bandwidth,
+# Each processor has its own private caches, so two idle processors copy twice as fast as one. The mark in the
+# chart counts processors, not ranks. Memory is shared. One processor alone may not use all of its bandwidth,
 # but once the bandwidth is used up, each further rank takes a part of the others' share. That is why
 # distributed training measures everything *per link*: every added rank adds arithmetic, but it adds bandwidth
 # only if it brings a link of its own.
@@ -332,7 +332,8 @@ finding(
 # Memory delivers bytes, and arithmetic units consume them. Which of the two is the limit depends on one
 # property of the work, its **arithmetic intensity**: operations for each byte that passes between memory and
 # chip. A multiplication of matrices (m × k) @ (k × n) does 2·m·n·k operations on (m·k + k·n + m·n) elements.
-# If a machine has peak π and bandwidth B, work of intensity I runs at no more than
+# If a machine has a peak of π operations per second and a bandwidth of B bytes per second, work of intensity
+# I runs at no more than
 #
 # $$\min(\pi,\ I \cdot B)$$
 #
@@ -636,10 +637,11 @@ compare(hops, ideal, hops_predicted, "hops", "8 MiB from rank 0 to rank 3, in un
 # %% [markdown]
 # In 16 pieces it would ideally take 1 + 2/16: the first piece needs three steps, and after that one piece
 # arrives in each step. The rest of the measured time goes to the messages themselves, and to waking up from
-# sleep 16 times on a machine that has other work. Two timelines of the same bytes, first whole, then in
-# pieces. A light bar is a rank whose link is busy, a hatched bar is a rank that waits for a message. The
-# bandwidths in the tables below the timelines are those of the messages alone, which this machine copies in
-# its memory: the imitated link is the sleep before them, and a trace counts sleep as work of the rank.
+# sleep 16 times on a machine that has other work. The next two cells draw timelines of the same bytes, first
+# whole, then in pieces. A light bar is a rank whose link is busy, a hatched bar is a rank that waits for a
+# message. The bandwidths in the tables below the timelines are those of the messages alone, which this
+# machine copies in its memory: the imitated link is the sleep before them, and a trace counts sleep as work
+# of the rank.
 
 # %%
 # %%ranks --trace
@@ -880,8 +882,10 @@ observed = {
 compare(observed, yours=rank_0, unit="%", title="Rank 0, while it waits for rank 3")
 
 # %% [markdown]
-# A rank that spins looks busy for as long as it has a processor, and does nothing useful. `nvidia-smi`'s *GPU-Util* is the same kind of number: the share of time in which **any** kernel was running. NCCL's kernels spin while they
-# wait, so it can read 100 % on a GPU that does nothing but wait; a low value does tell you something, a high one does not. Look at these instead:
+# A rank that spins looks busy for as long as it has a processor, and does nothing useful. `nvidia-smi`'s
+# *GPU-Util* is the same kind of number: the share of time in which **any** kernel was running. NCCL's kernels
+# spin while they wait, so it can read 100 % on a GPU that does nothing but wait; a low value shows a problem,
+# but a high one does not show that all is well. Look at these instead:
 #
 # - **MFU**, model FLOPs utilization: the operations that the model needs, divided by those that the GPU could
 #   have done in that time at its peak. The "useful" bar above is such a share. Waiting does not count.
