@@ -101,8 +101,8 @@ except DeadlockError as error:
     print(error)
 
 # %% [markdown]
-# **Your task.** `exchange(tensor, peer)` returns a new tensor with the contents of the tensor that `peer`
-# passed in.
+# **Your task.** `exchange(tensor, peer)` returns a new tensor with the contents of the tensor that rank
+# `peer` passed in.
 #
 # | | before | after |
 # |---|---|---|
@@ -110,8 +110,8 @@ except DeadlockError as error:
 # | `peer` | its own `tensor`, same shape and dtype | likewise |
 #
 # Both ranks run the same function at the same time. **Budget:** one message of S bytes from each of the two.
-# Where there are GPUs, the check runs on NCCL, too. There a rank's messages take turns, in the order in which it
-# issued them: an `isend` holds up what comes after it until its receiver is there.
+# Where there are GPUs, the check runs on NCCL, too. There a rank's messages run one after another, in the
+# order in which the rank issued them: an `isend` holds up all later messages until its receiver is there.
 #
 # ```
 #      rank 0          rank 1
@@ -530,7 +530,7 @@ check.ring_all_gather(ring_all_gather, world_sizes=(7,), numels=(1, 100_003), se
 # **Budget:** 2·(N − 1) messages and 2·(N − 1)/N·S bytes a rank, to neighbours only. If the elements do not divide by N, the size of a chunk is rounded up.
 #
 # The obvious way is that every rank sends its tensor to every other rank, and each adds them up: (N − 1)·S
-# bytes a rank. The result is right, but from 3 ranks on it is over budget.
+# bytes a rank. The result is right, but from 3 ranks on the bytes are over budget.
 #
 # ```
 # reduce-scatter      every position has one chunk of the sum
@@ -577,8 +577,9 @@ check.ring_all_reduce(ring_all_reduce, world_sizes=(7,), numels=(1, 250_007), se
 # **Answer to question 2**
 #
 # <!-- BEGIN SOLUTION -->
-# What counts is not the sum over all links but the busiest one. In reduce and broadcast, rank 0's link carries most of the bytes while the others stand
-# idle. In the ring every rank sends in every step, so all N links work all the time and share the bytes evenly.
+# The busiest link decides, not the sum over all links. In reduce and broadcast, rank
+# 0's link carries most of the bytes while the others are idle. In the ring every rank sends in every step, so
+# all N links work all the time and share the bytes evenly.
 #
 # - Rank 0 serves one rank after another: it receives (N − 1)·S and then sends (N − 1)·S: 2·(N − 1)·S/B = 6
 #   S/B for N = 4.

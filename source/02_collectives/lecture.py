@@ -304,11 +304,11 @@ picture("all_to_all_single")
 # Three rules explain all of these names:
 #
 # - **reduce** means: combine with an operation whose order does not matter (sum, product, minimum, maximum).
-#   An average is not one of those, because an average of averages is wrong when the groups differ in size.
-#   `ReduceOp.AVG` divides a sum by the world size, but the backend decides when. NCCL scales floating-point
-#   numbers *before* it adds them, and integers afterwards; Gloo adds first. The last bits may differ, and a
-#   float16 sum that overflows on Gloo may not overflow on NCCL. On Gloo AVG works for floating point and
-#   raises on integers, although torch's docstring still says "NCCL only".
+#   An average is not such an operation, because an average of averages is wrong when the groups differ in
+#   size. `ReduceOp.AVG` divides a sum by the world size, but the backend decides when. NCCL scales
+#   floating-point numbers *before* it adds them, and integers afterwards; Gloo adds first. The last bits may
+#   differ, and a float16 sum that overflows on Gloo may not overflow on NCCL. On Gloo AVG works for floating
+#   point and raises on integers, although torch's docstring still says "NCCL only".
 # - **scatter** is the inverse of **gather**. Broadcast has no inverse, but it has a mirror image: broadcast
 #   copies in the forward pass, so its gradient is a sum in the backward pass, which is a reduce. All-gather
 #   and reduce-scatter mirror each other in the same way, and all-reduce mirrors itself. You will need this in
@@ -379,9 +379,9 @@ compare(waited, formula=arrivals, yours=in_barrier, unit="ms", title="Time in th
 
 # %% [markdown]
 # `--trace` has drawn the timeline above. Hatched bars are time in which a rank waits for another one, and the
-# **bubble** on the right is the share of that time. All ranks leave when the last one arrives: the slowest
-# rank sets the pace, here in a barrier, in lecture 04 in every training step. The table under the timeline
-# adds up what that cost: `lost` is 20 + 40 + 60 ms and a little more.
+# **bubble** on the right is the share of time that a rank waits. All ranks leave when the last one arrives:
+# the slowest rank sets the pace, here in a barrier, in lecture 04 in every training step. The table under the
+# timeline adds up what that cost: `lost` is 20 + 40 + 60 ms and a little more.
 #
 # Use barriers to put output in order, to start clocks together, or to let rank 0 prepare a file that the
 # others read. A collective needs no barrier in front of it. Is every collective a barrier by itself? Only
@@ -704,14 +704,19 @@ traces["ring"].traffic("ring, S = 4 MB = 3.81 MiB")
 # | halving and doubling | 2 log₂ N | 2 log₂ N α + 2 (N−1)/N · S/B |
 # | ring | 2(N−1) | 2(N−1) α + 2 (N−1)/N · S/B |
 #
-# The ring's second term hardly grows with N: that is why it is good for **large** tensors on equal links. Its first term grows with N: with many
-# ranks or tiny tensors a tree wins. How tiny depends on the tree. In the unpipelined tree above, whole tensors move in every round, and a rank is
-# idle in most of them. Cut the tensor into pieces, as in the chain of section 4, and let two trees share the work, so that a leaf of one is an inner
-# rank of the other: then each byte passes a link once up and once down, and only the latencies count log₂ N times. This *double binary tree* is what
-# NCCL uses. **Halving and doubling** works in pairs: partners at distance N/2 exchange halves and add, then partners at distance N/4 quarters, and so
-# on. After log₂ N rounds each rank has one N-th of the sum, and the same exchanges in reverse spread it. It has the tree's latency and the ring's
-# bytes, if N is a power of two and if distant partners have links as good as neighbours'. Horovod made the ring popular for training in 2018;
-# Patarasuk and Yuan had shown in 2009 that no algorithm moves fewer bytes. Lecture 03 measures α and B.
+# - **Ring.** The second term hardly grows with N, so a ring is good for **large** tensors on equal links. The
+#   first term grows with N: with many ranks or tiny tensors a tree wins. How tiny depends on the tree.
+# - **Tree.** In the unpipelined tree above, whole tensors move in every round, and a rank is idle in most
+#   rounds. Cut the tensor into pieces, as in the chain of section 4, and let two trees share the work, so
+#   that a leaf of one is an inner rank of the other. Then each byte passes a link once up and once down, and
+#   only the latencies count log₂ N times. NCCL uses this *double binary tree*.
+# - **Halving and doubling** works in pairs: partners at distance N/2 exchange halves and add, then partners
+#   at distance N/4 exchange quarters, and so on. After log₂ N rounds each rank has one N-th of the sum, and
+#   the same exchanges in reverse spread it. It has the tree's latency and the ring's bytes, if N is a power
+#   of two and if distant partners have links as good as neighbours'.
+#
+# Horovod made the ring popular for training in 2018; Patarasuk and Yuan had shown in 2009 that no algorithm
+# moves fewer bytes. Lecture 03 measures α and B.
 
 # %% [markdown]
 # ## 6. All-reduce is reduce-scatter plus all-gather
@@ -905,9 +910,9 @@ picture("all_reduce in pairs")
 # ## 9. Deadlocks, on purpose
 #
 # A collective is a promise that *all* ranks of the group make. If one rank breaks it, the others wait for a
-# call that never comes: by default 30 minutes on Gloo and 10 on NCCL, before a timeout ends the program. Here
-# the ranks are watched. As soon as it is certain that the missing ranks can no longer make the call, the cell
-# ends and says why. The ranks keep their variables.
+# call that never comes, until a timeout ends the program: by default after 30 minutes on Gloo and after 10 on
+# NCCL. Here the ranks are watched. As soon as it is certain that the missing ranks can no longer make the
+# call, the cell ends and says why. The ranks keep their variables.
 #
 # Three cells, three mistakes: rank 3 *skips* a collective, rank 0 *swaps* two of them, rank 1 *reshapes* its tensor.
 #
