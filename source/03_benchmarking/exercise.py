@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 03 Benchmarking: can you trust your own numbers?
 #
-# It is easy to print a bandwidth. Here you write a benchmark whose answer you would bet on, the formulas that
-# make bandwidths comparable, and a model that predicts how long a collective will take.
+# It is easy to print a bandwidth. Here you write a benchmark that you can trust, the formulas that make
+# bandwidths comparable, and a model that predicts how long a collective will take.
 #
 # You will
 #
@@ -67,7 +67,8 @@ from autograder.inside.drivers.simulated_cluster import SimulatedCluster
 # | `device` | the `torch.device` that `run` works on: `cpu` or `cuda`. Create the tensor in which the ranks combine their times there, too: NCCL works only on GPU tensors |
 # | `group` | the process group, `None` for all ranks. Ranks outside it do not call the function |
 #
-# **Budget:** `warmup + iterations` calls of `run`, and nothing but `run()` and a synchronize between the two readings of a clock.
+# **Budget:** `warmup + iterations` calls of `run`. Between the two readings of a clock, only `run()` and a
+# synchronize.
 #
 # ```
 #          warm-up      iteration 1         iteration 2
@@ -185,8 +186,9 @@ check.benchmark(benchmark, world_sizes=(2, 3, 8), seed=3301)
 #
 # **Difficulty** ●○○○○ · **Importance** ●●●●○ · **about 10 minutes**
 #
-# `algbw(num_bytes, seconds)` is S / t, in bytes per second. `busbw(collective, num_bytes, seconds, world_size)` multiplies that by the
-# share of S that has to leave each rank, so that it can be compared with the speed of a link. An unknown name raises a `ValueError`.
+# `algbw(num_bytes, seconds)` is S / t, in bytes per second. `busbw(collective, num_bytes, seconds,
+# world_size)` multiplies that by the share of S that each rank has to send, so that you can compare it with
+# the bandwidth of a link. An unknown name raises a `ValueError`.
 #
 # These are the operations of nccl-tests. `num_bytes` is S; N is the world size. The lecture has worked out
 # the factor of the all-reduce; for each of the others ask: *how many bytes does a rank have to send?* For
@@ -283,9 +285,9 @@ check.corrected_reduce_scatter_busbw(corrected_reduce_scatter_busbw, world_sizes
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# `audit(log, link)` looks at each line of a log and returns a list with one verdict for each. `link` is what a link of that machine carries in
-# one direction, in bytes per second. The runs are from single nodes whose switches do not add, so no correct
-# busbw can be above it. A line is a dict:
+# `audit(log, link)` looks at each line of a log and returns a list with one verdict for each. `link` is the
+# bandwidth of that machine's links in one direction, in bytes per second. The runs are from single nodes
+# whose switches do not add, so no correct busbw can be above it. A line is a dict:
 #
 # ```python
 # {"collective": "all_gather", "num_bytes": 268435456, "seconds": 0.000652, "world_size": 8, "reported": 3.6e11}

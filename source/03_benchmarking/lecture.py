@@ -101,7 +101,7 @@ calls(seconds, f"12 calls of all_reduce, 40 MB, {backend}, 4 ranks")
 
 # %% [markdown]
 # These are twelve calls of the same operation on the same tensor, and hardly any two take the same time. The
-# first call opens connections, and it touches new memory, which the operating system hands out page by page;
+# first call opens connections, and it touches new memory, which the operating system provides page by page;
 # the later calls reuse both. On GPUs NCCL builds the communicator with its rings during the first call, which
 # takes from tens of milliseconds to seconds. In a training run with a million steps none of this matters.
 #
@@ -239,8 +239,8 @@ compare(factors, yours=moved, unit="×", title="All 33 calls, divided by the 30 
 # you write such a benchmark yourself. Here we compare it with the first try, one clock around one call, for
 # the 4 MB of `x`.
 #
-# **Question.** Each is done five times. By which factor do the five answers of the first try differ, the largest over the smallest, and
-# by which those of the benchmark?
+# **Question.** Each rank does both five times. What is the largest answer divided by the smallest, for the
+# first try and for the benchmark?
 
 # %%
 spread = {"first try": None, "benchmark": None}  # your predictions, as factors
@@ -486,9 +486,9 @@ playgrounds.all_reduce_algorithms()
 # So far all links were equal. In reality they are not: inside a node NVLink carries 450 GB/s, and to other
 # nodes there is one network card of 50 GB/s *for each GPU*. A ring through all GPUs of four nodes has to
 # leave each node once. If it used one card, all of its bytes would pass at 50 GB/s. So NCCL plans **eight
-# rings**, each for an eighth of the tensor, and each leaves the node through a different card. So a card
-# carries only an eighth of the bytes that a *rank* sends. busbw counts all of them, and can come near 8 · 50
-# = **400 GB/s**, though no card carries more than 50.
+# rings**, each for an eighth of the tensor, and each leaves the node through a different card. Then a card
+# carries only an eighth of the bytes that a *rank* sends. busbw counts all of a rank's bytes, and can come
+# near 8 · 50 = **400 GB/s**, though no card carries more than 50.
 #
 # A **hierarchical all-reduce** achieves the same:
 #
@@ -545,9 +545,9 @@ compare(
 )
 
 # %% [markdown]
-# In the hierarchical all-reduce each card carries a third of that: half of the tensor, all-reduced between
-# two nodes instead of four ranks. The next cell shows the same for four nodes of eight B200, from published
-# bandwidths, beside a published measurement with 16 GiB:
+# In the hierarchical all-reduce each card carries a third of the flat ring's bytes: half of the tensor,
+# all-reduced between two nodes instead of four ranks. The next cell shows the same for four nodes of eight
+# B200, from published bandwidths, beside a published measurement with 16 GiB:
 
 # %%
 inside, border = AlphaBeta(1e-6, 1 / 900e9), AlphaBeta(5e-6, 1 / 50e9)  # NVLink 5, a card of 400 Gb/s
@@ -651,9 +651,10 @@ compare(
 )
 
 # %% [markdown]
-# Two influences that cannot be varied on one machine are at least as important: the links between the ranks,
-# and switches that add. Every number holds for *this* operation, size, machine and version only. Compare runs
-# of one benchmark with each other, and be careful when you compare them with other people's numbers.
+# Two more influences cannot be varied on one machine, but are at least as important: the links between the
+# ranks, and switches that add. Every number holds for *this* operation, size, machine and version only.
+# Compare runs of one benchmark with each other, and be careful when you compare them with other people's
+# numbers.
 
 # %% [markdown]
 # ## 8. The puzzle: 277 against 70
