@@ -247,8 +247,8 @@ check.average_gradients(average_gradients, world_sizes=(6,), seed=2402)
 # What is missing: <code>no_sync()</code>, and the error of a second backward.
 # </details>
 # <details><summary>Hint 4: no_sync</summary>
-# Under <code>@contextmanager</code>, what stands before <code>yield</code> runs on entering and what stands after it on leaving; in a <code>finally</code>
-# it also runs after an exception.
+# Under <code>@contextmanager</code>, the code before <code>yield</code> runs on entering and the code after
+# it on leaving; in a <code>finally</code> it also runs after an exception.
 # </details>
 
 
@@ -612,7 +612,8 @@ check.accumulate(accumulate, world_sizes=(6,), seed=2405)
 # - **All ranks learn of a failure.** When rank 0 cannot write, `save_checkpoint` raises on *every* rank,
 #   instead of leaving the others waiting.
 #
-# Where each rank holds a shard of the model instead of a copy (topics 05 to 07), each writes its own: that is what `torch.distributed.checkpoint` is for.
+# Where each rank holds a shard of the model instead of a copy (topics 05 to 07), each writes its own, with
+# `torch.distributed.checkpoint`.
 #
 # ```
 # rank 0   ──┬─ write run/last.pt.tmp ─ rename to run/last.pt ─┬──> goes on

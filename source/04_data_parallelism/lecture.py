@@ -74,14 +74,15 @@ ledger.answers(remembered)
 # b ───────────┘
 # ```
 #
-# So for the first house dl/dw₁ is −19.306 · 6 = −115.836.
+# For the first house the forward pass gives y = 5.347. So dl/dy is 2 · (5.347 − 15) = −19.306, and dl/dw₁ is
+# −19.306 · 6 = −115.836.
 #
 # A training loop has four calls, and their order matters: **forward, backward, step, zero**. In the usual
 # loop each house gets all four. With **gradient accumulation** `backward` *adds* to the existing gradients,
 # and step and zero are called once, at the end.
 #
-# **Question.** For house 1 the forward pass gives y = 5.347 and so dl/dy = 2(y − 15) = −19.306. What is w₁ after both houses: stepping
-# after each, stepping once with the accumulated gradient, and stepping once with half of it?
+# **Question.** What is w₁ after both houses: stepping after each, stepping once with the accumulated
+# gradient, and stepping once with half of it?
 
 # %%
 # your predictions for w1, to four digits
@@ -587,7 +588,7 @@ for iteration in ("iteration 1", "iteration 2", "iteration 3"):
     )
 
 # %% [markdown]
-# You may read that DDP makes "equal buckets of 25 MB". What we see:
+# You may read that DDP makes "equal buckets of 25 MB". The run shows otherwise:
 #
 # - **Iteration 1 has a single bucket with all gradients.** DDP does not know yet in which order gradients
 #   will become ready. It records the order, and rebuilds its buckets after the first iteration, last layer
@@ -596,8 +597,9 @@ for iteration in ("iteration 1", "iteration 2", "iteration 3"):
 #   cap is only 1 MiB, so that communication starts early; our layers are larger than that, so the first
 #   bucket holds one layer.
 #
-# - **A parameter that took no part** in the forward pass never has its gradient ready, and its bucket never fills. DDP raises at the
-#   next iteration; with `find_unused_parameters=True` it searches the graph for such parameters in every forward pass.
+# A parameter that took no part in the forward pass never has its gradient ready, so its bucket never fills. DDP
+# raises at the next iteration; with `find_unused_parameters=True` it searches the graph for such parameters in
+# every forward pass.
 #
 # Why buckets at all? Each all-reduce also pays its latency: in lecture 03, section 7, 256 small ones took many
 # times as long as one large one with the same bytes. Buckets that are too large, on the other hand, start
@@ -782,8 +784,8 @@ finding(
 # - Smaller steps repair that, but use up the gain in speed. In wall-clock time ASP may win or lose, and two
 #   runs give two different curves, because the order of arrival decides. BSP gives the same curve every time.
 #
-# So on equal machines with a fast network, synchronous training won. Its answer to stragglers is to avoid
-# them: equal shards, equal machines, and spare machines instead of waiting.
+# So on equal machines with a fast network, synchronous training is used today. It avoids stragglers by equal
+# shards, equal machines, and spare machines.
 
 # %% [markdown]
 # ## 6. What the average does not reach
@@ -850,10 +852,10 @@ print("seed 0 + rank:", nn.functional.dropout(torch.ones(8), 0.5).bool().int().t
 # With one seed all ranks drop the same neurons and crop images in the same way: 128 examples with the variety
 # of 32. So set one seed, make the model, and then set the seed again with the rank added.
 #
-# **Determinism** otherwise: with the same seeds, world size and software, Gloo's sums come out bit for bit
-# the same (section 11 relies on it). A different number of ranks adds in a different order, and the last bits
-# change. On GPUs some kernels add in no fixed order; `torch.use_deterministic_algorithms(True)` replaces them
-# by slower ones, or raises where there is none.
+# **Determinism.** With the same seeds, world size and software, Gloo's sums are the same bit for bit (section
+# 11 relies on it). A different number of ranks adds in a different order, and the last bits change. On GPUs
+# some kernels add in no fixed order; `torch.use_deterministic_algorithms(True)` replaces them by slower ones,
+# or raises where there is none.
 
 # %% [markdown]
 # ## 7. Data and metrics
@@ -1344,10 +1346,10 @@ print("largest difference from the undisturbed losses:", max(differences))
 # %% [markdown]
 # The curve continues as if nothing had happened. If the losses differ in the last bit, the checkpoint is not
 # the cause. Section 4 has shown that DDP's first iteration has different buckets than all later ones, and in
-# a different bucket Gloo adds the same four numbers in a different order. With two throw-away passes before
-# `load` the losses agree bit for bit.
+# a different bucket Gloo adds the same four numbers in a different order. After two forward and backward
+# passes before `load`, whose results are discarded, the losses agree bit for bit.
 #
-# What it takes:
+# To resume a training run, you need:
 #
 # - **Everything that the next step depends on** belongs in the checkpoint: parameters, *optimizer state*,
 #   learning-rate schedule, step, random state, and the position in the data. Without Adam's moments the loss
@@ -1394,7 +1396,7 @@ print("largest difference from the undisturbed losses:", max(differences))
 # torch.cuda.set_device(local_rank)
 #
 # model = DistributedDataParallel(Model().cuda(), device_ids=[local_rank])
-# optimizer = torch.optim.AdamW(model.parameters())                # after the model is where it stays
+# optimizer = torch.optim.AdamW(model.parameters())                # made when the model is on its device
 # sampler = DistributedSampler(dataset)
 # loader = DataLoader(dataset, batch_size=32, sampler=sampler)     # 32 on each rank
 # first_epoch = load("checkpoint.pt", model, optimizer) if os.path.exists("checkpoint.pt") else 0
