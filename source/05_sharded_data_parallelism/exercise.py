@@ -190,8 +190,9 @@ check.training_bytes(training_bytes, world_sizes=(1, 3, 8, 1024), seed=2501)
 # parameters may differ in dtype.
 #
 # <details><summary>Hint 1: the order of things</summary>
-# <code>super().__init__(params, kwargs)</code> makes <code>self.param_groups</code> and calls <code>self.add_param_group(group)</code> for each group. So what that
-# method needs has to be there before, and there is one place where owners are assigned.
+# <code>super().__init__(params, kwargs)</code> makes <code>self.param_groups</code> and calls
+# <code>self.add_param_group(group)</code> for each group. So set every attribute that this method uses before
+# the call; then owners are assigned in this one method only.
 # </details>
 # <details><summary>Hint 2: an optimizer that may own nothing</summary>
 # <code>optimizer_cls([])</code> raises, but <code>optimizer_cls([{"params": []}])</code> does not. Its groups can correspond one to one to
@@ -958,8 +959,8 @@ check.fully_sharded_data_parallel(FullyShardedDataParallel, world_sizes=(6,), se
 # <pre>class Order:
 #     def restart(self): ...            # at the beginning of a step: nothing was needed yet
 #     def prefetch_after(self, sharded):  # note that it came after the latest; start what came after it last time</pre>
-# Override <code>forward</code> (restart both orders), what gathers a parameter when it is read first and <code>_unpack</code> (prefetch),
-# and <code>finish_gradient_synchronization</code>.
+# Override <code>forward</code> (restart both orders), the method that gathers a parameter at its first read and
+# <code>_unpack</code> (both prefetch), and <code>finish_gradient_synchronization</code>.
 # </details>
 # <details><summary>Hint 3: reduce-scatters, too</summary>
 # You need not wait for them immediately, either. In <code>_reduce</code> free the parameter, wait for the
@@ -1077,13 +1078,13 @@ check.prefetching_fully_sharded_data_parallel(
 # **Answer to question 2**
 #
 # <!-- BEGIN SOLUTION -->
-# All-gather in forward, all-gather in backward, reduce-scatter: 3 · P elements of 2 bytes, times (N − 1)/N, which is nearly 1: 6P bytes, in 6P / B seconds. The computation
-# takes 6PT / F. It is the longer of the two when T ≥ F / B. (a) 495 · 10¹² / (50 · 10⁹) ≈ **9,900 tokens** on
-# each GPU. (b) Each card has to bring only an eighth of the bytes into the node, and NVLink hands them on: up
-# to B = 8 · 50 = 400 GB/s for each GPU, about **1,240 tokens**. (c) 450 GB/s: about **1,100**. The size of
-# the model cancels out: both sides grow with P. So what decides is the batch on each GPU. (It is a lower
-# limit: the first all-gather and the last reduce-scatter have nothing to hide behind, and overlap is never
-# perfect.)
+# All-gather in forward, all-gather in backward, reduce-scatter: 3 · P elements of 2
+# bytes, times (N − 1)/N, which is nearly 1: 6P bytes, in 6P / B seconds. The computation takes 6PT / F. It is
+# the longer of the two when T ≥ F / B. (a) 495 · 10¹² / (50 · 10⁹) ≈ **9,900 tokens** on each GPU. (b) Each
+# card has to bring only an eighth of the bytes into the node, and NVLink hands them on: up to B = 8 · 50 =
+# 400 GB/s for each GPU, about **1,240 tokens**. (c) 450 GB/s: about **1,100**. The size of the model cancels
+# out: both sides grow with P. So the batch on each GPU decides. (It is a lower limit: the first all-gather
+# and the last reduce-scatter have nothing to hide behind, and overlap is never perfect.)
 #
 # Kept parameters save the all-gather in backward: 2P of traffic, as much as data parallelism, so a third less. But at the end of forward each rank holds all parameters in full, in bfloat16 2P bytes, which
 # is what ZeRO-3 took away; gradients, master weights and moments stay sharded. In memory it is ZeRO-2. PyTorch's `fully_shard(…, reshard_after_forward=False)` does that, and it is the right choice where the 16-bit parameters fit

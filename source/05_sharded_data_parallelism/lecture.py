@@ -19,7 +19,7 @@
 # You will
 #
 # - count the bytes that training keeps for a parameter, and find them in the memory of real ranks, stage by stage of ZeRO,
-# - read from traces what each stage has to say to the other ranks: 2P, 2P, 2P and 3P,
+# - read from traces how much each stage sends to the other ranks: 2P, 2P, 2P and 3P,
 # - watch weights come and go, see what autograd keeps and recompute it, hide transfers behind computation, and put torch's
 #   `fully_shard` beside your own,
 # - handle the corner cases: bfloat16, tied weights, sizes that do not divide, clipping, checkpoints made of shards,
@@ -145,7 +145,8 @@ compare(per_parameter, dict.fromkeys(kept, 16), bytes_a_parameter, "bytes", titl
 # paper calls these 12 bytes K. Lower precision saves time, and memory for *activations*, but none of these 16
 # bytes.
 #
-# You may read of 16 bytes "just for the parameters and optimizer states". They include the gradient's two.
+# You may read that the 16 bytes are "just for the parameters and optimizer states". In fact two of them are
+# the gradient's.
 #
 # A GPU with 80 GB holds 5 billion parameters this way, without a single activation. GPT-3's 175 billion need
 # 2.8 TB. Data parallelism keeps 2.8 TB on *every* rank, and four ranks hold four equal copies of everything.
@@ -313,7 +314,7 @@ class Stage2(Stage1):
 #
 # A layer's weight is needed for one matrix multiplication in forward and one in backward, and not in between.
 # **Stage 3** keeps only shards. It gathers a weight when its layer begins, and frees it when the layer is
-# done. In backward it gathers the weight once more.
+# finished. In backward it gathers the weight once more.
 #
 # For a layer without bias, one `torch.autograd.Function` is enough to do that: an operation for which we
 # write both directions, as in section 4 of lecture 04. It saves its input for backward as usual, but *not*
@@ -586,10 +587,10 @@ print(f"{predicted(saved_tensors)}measured: {len(saved)} in all, of which {weigh
 # transpose. A view shares the memory of its tensor, so `pack` recognized the weight by its address,
 # `untyped_storage().data_ptr()`.
 #
-# These hooks lead to FSDP for any module: instead of a gathered weight, `pack` keeps only the information how
-# to gather it again. You write that in the exercise. The hooks also help with the other half of a GPU's
-# memory, the activations: keep *only* the input of a layer, and let `unpack` compute the rest again. That is
-# **recomputation**, or activation checkpointing. Torch implements it with these hooks: write
+# These hooks make FSDP possible for any module: instead of a gathered weight, `pack` keeps only the
+# information needed to gather it again. You write that in the exercise. The hooks also help with the other
+# half of a GPU's memory, the activations: keep *only* the input of a layer, and let `unpack` compute the rest
+# again. That is **recomputation**, or activation checkpointing. Torch implements it with these hooks: write
 # `checkpoint(layer, x, use_reentrant=False)` instead of `layer(x)`.
 #
 # **Question.** Four layers of width 1024, each with its GELU, on 512 rows, where an activation takes 2 MiB. How many MiB are kept from
@@ -895,8 +896,10 @@ loss = torchs.step(rows)
 # %% [markdown]
 # ### How large is a unit?
 #
-# Many templates wrap the whole model in one line, `FSDP(model)` in the first version. **Question.** With everything in one unit, how many
-# all-gathers are there in a step, and what is the peak of memory, compared with one unit for each layer?
+# Many templates wrap the whole model in one line, `FSDP(model)` in the first version.
+#
+# **Question.** With everything in one unit, how many all-gathers are there in a step, and what is the peak of
+# memory, compared with one unit for each layer?
 
 # %%
 # your predictions
@@ -972,8 +975,8 @@ print(
 )
 
 # %% [markdown]
-# It sends P less, because backward finds the weights in place. From forward to backward, that is the traffic
-# and the memory of stage 2.
+# It sends P less, because backward finds the weights in place. So the traffic is that of stage 2, and so is
+# the memory between forward and backward.
 #
 # **Question.** And with accumulation? For four microbatches and one step of the optimizer, how many P does each
 # rank send: in stage 0 with `no_sync`, with `fully_shard`, and with a `fully_shard` that reduce-scatters only
@@ -1120,8 +1123,9 @@ compare(
 # In bfloat16 stage 3 sends no more than plain data parallelism in float32. Gradients are often added in
 # float32 nevertheless, since bfloat16 keeps only 8 bits: in lecture 04, 256 + 1 was 256.
 #
-# Why keep float32 masters at all? **Question.** A weight of 1 gets 1000 updates of 0.001 each. Where does it end, in float32 and in
-# bfloat16?
+# Why keep float32 masters at all?
+#
+# **Question.** A weight of 1 gets 1000 updates of 0.001 each. Where does it end, in float32 and in bfloat16?
 
 # %%
 ends_at = {"float32": None, "bfloat16": None}  # your predictions
@@ -1623,9 +1627,9 @@ review()
 # - **2P, 2P, 2P, 3P.** An all-reduce is a reduce-scatter and an all-gather; stages 1 and 2 put the optimizer between the two. Stage 3
 #   gathers weights twice.
 # - **Weights are gathered and freed** layer by layer, which draws a saw. Instead of a tensor, autograd can
-#   keep the information how to gather or recompute it. Prefetching hides the gathering behind the computation
-#   of the layer before. `fully_shard` makes the same calls and reaches the same losses; one unit for the
-#   whole model would defeat its purpose.
+#   keep the information needed to gather or recompute it. Prefetching hides the gathering behind the
+#   computation of the layer before. `fully_shard` makes the same calls and reaches the same losses; one unit
+#   for the whole model would defeat its purpose.
 # - **The model that learns to write**, under ZeRO-1 and FSDP: the curve of one process.
 # - **Special cases**: float32 masters stay on their rank, and bfloat16 copies are sent; shards are padded,
 #   and may be empty; tied weights share a unit; a norm needs an all-reduce; a checkpoint consists of shards,
