@@ -103,7 +103,8 @@ placements(by_rows, "A cut by rows: some of x, some inputs of all neurons, a par
 # dimension, or *partial*: each rank holds a *partial sum* of its full size. Confusing shards with partial
 # sums is the most common mistake in tensor parallelism.
 #
-# **Question.** x is 6 × 8 and W is 8 × 12. What shape has a rank's result, for each cut, and which collective makes y of the four?
+# **Question.** x is 6 × 8 and W is 8 × 12. For each cut, what is the shape of a rank's result, and which
+# collective combines the four results into y?
 
 # %%
 columns_shape, columns_collective = None, None  # your predictions
@@ -136,9 +137,8 @@ print(predicted(rows_shape, about="shape by rows", was=row_shape), end="")
 print(predicted(columns_collective, rows_collective), end="")
 
 # %% [markdown]
-# Shards are **gathered**, partial sums are **added**. The last bit may differ: of the gathered result,
-# because the library may choose another kernel for a narrow matrix; of the added one, because its sums are in
-# a different order.
+# Shards are **gathered**, partial sums are **added**. The last bits may differ from x · W. The library may
+# choose another kernel for a narrow matrix, and partial sums are added in a different order.
 
 # %% [markdown]
 # ## 2. The MLP with an all-gather after each layer
@@ -507,10 +507,14 @@ placements(megatron, "Columns, then rows: no communication in the middle")
 # | with a replicated loss it gives | N times the gradient | the gradient |
 #
 # Both conventions are right, but mixing them gives errors by factors of N. Section 3 follows the first, and
-# so it divided its loss by N. Where f follows an all-gather, the backward passes of both, an all-reduce and
-# then keeping the own columns, together are a reduce-scatter. That is section 3 again, for all layers except
-# the last, whose ȳ comes from the one loss. Here are both versions of g, on a loss that all ranks compute
-# alike:
+# so it divided its loss by N.
+#
+# What happens under the second convention if f follows an all-gather, as between two layers of section 3? In
+# backward, f all-reduces the gradient, and then the all-gather keeps this rank's columns: together that is a
+# reduce-scatter, as in section 3. Only after the last layer is there no f, because ȳ is the whole gradient of
+# the one loss.
+#
+# Here are both versions of g, on a loss that all ranks compute alike:
 
 
 # %%
@@ -726,11 +730,11 @@ compare(world.pull("wrong_by")[0], {"bias of B, before g": 3.0}, wrong_by, "", "
 # gradient. Under section 3's convention, or if you add b₂/N before g instead, it would need one.
 #
 # **Dropout.** Lecture 04 gave each rank a seed of its own, so that no two ranks drop the same elements. Here
-# all ranks hold *the same* y after g.
-# If each rank dropped other elements of it, each would compute a different network from then on, and the next
-# g would add partial sums that do not belong together. So after g all ranks must drop the same elements.
-# Between f and g the ranks hold *different* neurons, and with the same seed each would always drop the same
-# positions of its quarter. So tensor parallelism needs two random states:
+# all ranks hold *the same* y after g. If each rank dropped different elements of it, each would compute a
+# different network from then on, and the next g would add partial sums that do not belong together. So after
+# g all ranks must drop the same elements. Between f and g the ranks hold *different* neurons, and with the
+# same seed each would always drop the same positions of its quarter. So tensor parallelism needs two random
+# states:
 
 
 # %%
@@ -958,9 +962,9 @@ print("logits 100 times as large:", loss_in_pieces(100 * logits_here, target)[:4
 # *Optional: only the optional parts of the exercise need it.*
 #
 # Between the blocks, outside of f and g, every rank does the same work on the same tensor: residual, dropout,
-# LayerNorm. Doing the same work four times is tolerable. Keeping the same tensors in *memory* four times is
-# not: the **activations** that a layer keeps for backward take a large part of the memory, and only some of
-# them shrink with the number of ranks.
+# LayerNorm. Four ranks that do the same work are tolerable. Four ranks that keep the same tensors in *memory*
+# are not: the **activations** that a layer keeps for backward take a large part of the memory, and only some
+# of them shrink with the number of ranks.
 #
 # But these operations work on each token separately. So cut the *tokens* there, and let each rank keep a
 # quarter of the rows:
@@ -1156,8 +1160,8 @@ print(f"scale, after an all-reduce of its gradient: {summed:.0e}")
 # is the sum of the ranks' losses. The same holds for B's bias.
 #
 # How many bytes does it send? f and g took one all-reduce in each pass. Now there are an all-gather and a
-# reduce-scatter in each pass, and an all-reduce *is* a reduce-scatter and an all-gather. So it sends the same,
-# and only does useful work in between.
+# reduce-scatter in each pass, and an all-reduce *is* a reduce-scatter and an all-gather. So the bytes are the
+# same; what is new is that between the two halves each rank works on its own tokens only.
 
 # %% [markdown]
 # ## 8. Why it wants NVLink
