@@ -573,9 +573,9 @@ check.run_pipeline(run_pipeline, world_sizes=(6,), seed=2705)
 #
 # (b) Under GPipe all messages go down before the first goes up. A rank sends an activation to one that only
 # has to receive it and send its own further down. The last rank sends nothing down, so the chain always
-# moves; the same holds for gradients. (A pipeline that only goes forward is the first half of that.) What is
-# wrong: a rank is idle until its neighbour is ready to receive, instead of computing its next microbatch.
-# Nothing overlaps.
+# moves; the same holds for gradients. (A pipeline that only goes forward is the first half of that.) The
+# fault that remains: a rank is idle until its neighbour is ready to receive, instead of computing its next
+# microbatch. Nothing overlaps.
 #
 # (c) The size up to which messages are buffered is no promise: with larger microbatches, another backend or
 # another version it hangs again, in the middle of a training run. The program is wrong even where it happens

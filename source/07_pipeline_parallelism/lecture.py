@@ -13,13 +13,15 @@
 # %% [markdown]
 # # 07 Pipeline parallelism: cut along the depth
 #
-# **A model's layers lie on four ranks, one behind the other. How do all four get something to do, and what do they have to remember meanwhile?**
+# **A model's layers lie on four ranks, one behind the other. How do all four get something to do, and what do
+# they have to keep in memory meanwhile?**
 #
 # You will
 #
 # - cut a batch into microbatches and train through four ranks, with the gradients of one process,
-# - draw the schedules naive, GPipe, 1F1B, interleaved and zero-bubble, run each, and find the drawing again in what real ranks did, with the bubble of the formula,
-# - count the activations that each schedule keeps alive, and run into the deadlock that comes with the one that keeps few,
+# - draw the schedules naive, GPipe, 1F1B, interleaved and zero-bubble, run each on real ranks, and compare
+#   the run with the drawing and the bubble with its formula,
+# - count the activations that each schedule keeps alive, and find and repair the deadlock of 1F1B,
 # - see the same step done by `torch.distributed.pipelining`, and a pipeline that cuts a single sequence,
 # - train the transformer of lecture 04 as four stages, to the same loss.
 #
@@ -234,7 +236,7 @@ compare({m: bubble(rows) for m, rows in runs.items()}, formula, empty, "", "Bubb
 #   `output.backward(gradient)`, and sends the gradient of its *input* to the previous rank. The backward of a
 #   send is a receive.
 # - The last stage computes the loss, so it receives no gradient. Each microbatch's loss is divided by m, as
-#   in section 1 of lecture 04.
+#   for accumulation in section 1 of lecture 04.
 
 
 # %%
@@ -409,9 +411,9 @@ print(
 )
 
 # %% [markdown]
-# Every rank did its jobs in the drawing's order. What the messages took makes the bubble larger than
-# planned. Are the gradients right, too? We compute them in one process with all layers and the whole batch,
-# and each rank compares the gradient of its own layer.
+# Every rank did its jobs in the drawing's order. The bubble is larger than planned, because messages take
+# time. Are the gradients right, too? We compute them in one process with all layers and the whole batch, and
+# each rank compares the gradient of its own layer.
 
 
 # %%
@@ -675,8 +677,8 @@ def blocking():
 # %% [markdown]
 # In the overlapped version, the send continues while the rank computes the next microbatch, and the rank
 # starts the *receive* of the next microbatch before it computes the current one. It needs a second buffer,
-# since the first one must not be overwritten while it is read. The cell after that one times a single message from
-# rank 0 to rank 1. Ranks 2 and 3 take no part in it and print the time of two barriers.
+# since the first one must not be overwritten while it is read. The cell after that times a single message
+# from rank 0 to rank 1. Ranks 2 and 3 take no part in it and print the time of two barriers.
 
 
 # %%
@@ -958,9 +960,9 @@ print(
 
 # %% [markdown]
 # All ranks work at the pace of the slow stage: a step takes m times the slowest stage, plus once the others.
-# That is a quarter more work in all, but nearly three quarters more time. So distribute layers as evenly as
-# possible. Six layers on four ranks are 2, 2, 1, 1 at best; and the first stage's embedding and the last
-# one's output layer and loss count as layers, too. Balance *time*, not numbers of layers, and measure it.
+# That is a quarter more work in all, but 73 % more time. So distribute layers as evenly as possible. Six
+# layers on four ranks are 2, 2, 1, 1 at best; and the first stage's embedding and the last one's output layer
+# and loss count as layers, too. Balance *time*, not numbers of layers, and measure it.
 
 # %% [markdown]
 # ## 9. One sequence, cut by tokens
@@ -1078,8 +1080,8 @@ do, data = {"F": forward, "B": backward}, (batch, targets)
 # number of microbatches and the loss function; `step` is forward and backward of a whole batch. Rank 0 gives
 # the inputs, the last rank the targets.
 #
-# Torch calls our modules, so we record the jobs inside the module: one hook records where a backward begins,
-# another where it ends.
+# Torch calls our modules itself, so we record the jobs inside the module: one hook records when a backward
+# begins, another when it ends.
 
 # %%
 # %%ranks
