@@ -299,7 +299,7 @@ check.checkpointed(checkpointed, num_layers=(2, 5), seed=2802)
 # - along the data axis the gradients of its own parameters are all-reduced once, in one call or in several;
 # - apart from these only calls of at most 64 bytes, for the loss.
 #
-# Four test cells follow, each with other meshes: you can go one axis at a time.
+# Four test cells follow, each with different meshes, so you can add one axis at a time.
 #
 # <details><summary>Hint 1: the idea</summary>
 # Each axis has its own place in the step. The tensor axis is inside the blocks, in <code>enter</code> and
@@ -737,9 +737,9 @@ for name, num_gpus, per_node, num_sequences in (("gpt-22b", 8, 8, 64), ("gpt3-17
 # </details>
 # <details><summary>Hint 2: the skeleton</summary>
 # Query i of rank r stands at r·s + i, key j of the block of rank o at o·s + j. After turn n the block is that
-# of rank (r − n) mod N. Masked scores are −inf, and a block may be masked as a whole: rank 0 must use it all
-# the same, or autograd would not pass its gradient on, and the next rank would wait forever. Start with the
-# rank's own block, in which every query has a key.
+# of rank (r − n) mod N. Masked scores are −inf, and a block may be masked as a whole. Rank 0 must use it
+# nevertheless, or autograd would not pass its gradient on, and the next rank would wait forever. Start with
+# the rank's own block, in which every query has a key.
 # </details>
 # <details><summary>Hint 3: a part of the solution</summary>
 # <code>dist.batch_isend_irecv</code> of an isend to the next and an irecv from the one before, with <code>group_peer=</code>. <code>torch.stack((k, v))</code> makes one message of two.

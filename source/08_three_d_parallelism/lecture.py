@@ -405,15 +405,15 @@ print(f"hybrid sharding sends {ratio:.1f} times as much along shard as along rep
 
 # %% [markdown]
 # Each block is a unit, and the embedding and the head are one more. The units of the blocks are gathered in
-# forward and again in backward, the last one only once: 2 · 4 + 1 all-gathers and 5 reduce-scatters. In hybrid
-# sharding an all-reduce follows each reduce-scatter, of what that has left: a shard of the gradient. With s
-# ranks on the shard axis it carries 1/s of what plain data parallelism would send, so this axis may cross the
-# network, while the shard axis sends three times P and stays inside the node.
+# forward and again in backward, the last one only once: 2 · 4 + 1 all-gathers and 5 reduce-scatters. In
+# hybrid sharding an all-reduce follows each reduce-scatter: it averages the rank's shard of the gradient over
+# the replicas. With s ranks on the shard axis it carries 1/s of what plain data parallelism would send, so
+# this axis may cross the network, while the shard axis sends three times P and stays inside the node.
 #
-# With tensor parallelism the order turns round. All-reduces of activations, four in each of four blocks, cannot
-# be hidden, so the tensor axis gets the nearest ranks. FSDP runs across the nodes: it sends 1/t of the bytes,
-# and can gather the next block while this one computes. The two axes also differ in what more rows cost: with
-# twice as many rows the tensor axis sends twice as much, the shard axis the same.
+# With tensor parallelism the order turns round. All-reduces of activations, four in each of four blocks,
+# cannot be hidden, so the tensor axis gets the nearest ranks. FSDP runs across the nodes: it sends 1/t of the
+# bytes, and can gather the next block while this one computes. More rows change only one of the two axes:
+# with twice as many, the tensor axis sends twice as much, the shard axis the same.
 
 # %% [markdown]
 # ## 4. Discard, and compute again
@@ -492,16 +492,20 @@ finding(
 
 # %% [markdown]
 # Only the inputs of the blocks are left, and the activations of embedding and head. On large models the
-# numbers are larger: without FlashAttention a layer stores sbh(34 + 5as/h) bytes, and its input 2sbh. So full
-# recomputation of a GPT-3 layer keeps 0.05 GB instead of 2.87 GB. **Selective** recomputation repeats only
-# the attention scores, which are large and cheap to compute: 34sbh are left, for a few percent more
+# saving is larger: without FlashAttention a layer stores sbh(34 + 5as/h) bytes, and its input only 2sbh. So
+# full recomputation of a GPT-3 layer keeps 0.05 GB instead of 2.87 GB. **Selective** recomputation repeats
+# only the attention scores, which are large and cheap to compute: 34sbh are left, for a few percent more
 # computation. FlashAttention does that inside its kernel.
 #
-# Remember three points. Random numbers must be the same the second time, or dropout drops different elements:
-# torch saves and restores the generator's state. Collectives in a checkpointed block run twice: with tensor
-# parallelism there are six all-reduces a layer instead of four. And a pipeline with checkpointing keeps only
-# inputs in flight, so it can afford more microbatches. In JAX the function is `jax.checkpoint`, also called
-# `jax.remat`.
+# Remember three points:
+#
+# - Random numbers must be the same the second time, or dropout drops different elements: torch saves and
+#   restores the generator's state.
+# - Collectives in a checkpointed block run twice: with tensor parallelism there are six all-reduces a layer
+#   instead of four.
+# - A pipeline with checkpointing keeps only inputs in flight, so it can afford more microbatches.
+#
+# In JAX the function is `jax.checkpoint`, also called `jax.remat`.
 
 # %% [markdown]
 # ## 5. Budgets: memory, computing, communication
@@ -692,10 +696,10 @@ finding(
 # %% [markdown]
 # ## 7. Is the paper right? Published runs
 #
-# An unchecked model is only an opinion. Korthikanti and others published the times of eight training steps of
-# Megatron-LM on A100s, from 22 billion parameters on 8 GPUs to a trillion on 512, with full and with
-# selective recomputation ([table 5](https://arxiv.org/abs/2205.05198)). The bars are their measurements, the
-# marks are predictions.
+# A model that nobody has checked is only an opinion. Korthikanti and others published the times of eight
+# training steps of Megatron-LM on A100s, from 22 billion parameters on 8 GPUs to a trillion on 512, with full
+# and with selective recomputation ([table 5](https://arxiv.org/abs/2205.05198)). The bars are their
+# measurements, the marks are predictions.
 #
 # **Question.** By how many percent is a prediction off, on average over the eight?
 
