@@ -363,10 +363,11 @@ print("\n".join(sorted(re.findall(r"^rank.*", done.stdout, re.MULTILINE))))
 # %% [markdown]
 # Rank 2 is one collective behind: the others wait in number 8, and it has finished seven and waits in none.
 # It left one out, but which? The numbers do not show it, since all eight have the same shape: rank 2's fifth
-# call, in its step 5, was matched with the others' fifth, in their step 4. In a training job every sum from
-# there on would add gradients of different steps: **wrong without an error**. You are lucky if such a job
-# hangs. So first compare the *sequence numbers*, group by group. Then look at the rank with the smallest
-# number: its stack shows the line. `py-spy dump --pid …` shows the stack of any process, without preparation.
+# call, in its step 5, was matched with the fifth call of the others, in their step 4. In a training job every
+# sum from there on would add gradients of different steps: **wrong without an error**. You are lucky if such
+# a job hangs. So first compare the *sequence numbers*, group by group. Then look at the rank with the
+# smallest number: its stack shows the line. `py-spy dump --pid …` shows the stack of any process, without
+# preparation.
 #
 # | symptom | first look |
 # |---|---|
@@ -409,12 +410,13 @@ print("\n".join(sorted(re.findall(r"^rank.*", done.stdout, re.MULTILINE))))
 # ```
 #
 # - `--ntasks-per-node=1`: one *agent* a node. With 8 and torchrun you would start 64 processes on 8 GPUs.
-# - `--cpus-per-task`: data loaders need cores; 8 for each GPU are usual. From Slurm 22.05 on `srun` has to be
-#   told again, or the agent and its 8 ranks may get a single core. `OMP_NUM_THREADS` keeps 8 ranks from
-#   starting 8 × 64 threads.
+# - `--cpus-per-task`: data loaders need cores; 8 for each GPU are usual. From Slurm 22.05 on `srun` does not
+#   inherit the value, so it is given again; otherwise the agent and its 8 ranks may get a single core.
+#   `OMP_NUM_THREADS` keeps 8 ranks from starting 8 × 64 threads.
 # - `--requeue`: after a node failure Slurm puts the job back into the queue, and the program resumes from its
 #   checkpoint. So the checkpoint must be on a disk that all nodes share.
-# - `scontrol show hostnames` expands `node[01-02]`; the first name is where the agents meet. The port must be free and open between the nodes.
+# - `scontrol show hostnames` expands `node[01-02]`; the agents meet on the first of these nodes. The port
+#   must be free and open between the nodes.
 # - `--rdzv-id`: it keeps two jobs on the same nodes apart.
 # - `srun --label` puts the number of the node in front of each line of output.
 
@@ -605,7 +607,9 @@ print(
 )
 
 # %% [markdown]
-# Profile a single rank first, then compare ranks: the slowest one sets the pace, and the others show it as time in a collective. In the notebook `trace.to_chrome("trace.json")` writes all ranks' communication into one file for Perfetto.
+# Profile a single rank first, then compare ranks: the slowest one sets the pace, and the others spend that
+# time in a collective. In the notebook `trace.to_chrome("trace.json")` writes all ranks' communication into
+# one file for Perfetto.
 #
 # **Memory** has a recorder as well. Use it on a GPU, around a step that runs out of memory:
 #
@@ -668,7 +672,8 @@ review()
 # - **Two agents, four processes**: GROUP_RANK, LOCAL_RANK and RANK from the run. One process died, and all
 #   were started again. A node died, and the rest continued, with the losses of an undisturbed run.
 # - **Hangs** are found by sequence numbers: the rank that is behind is the one to look at.
-# - **Launch files** have a handful of lines that matter, and each can go wrong in its own way.
+# - **Launch files** have a handful of lines that matter: agents per node, the rendezvous, restarts, cores and
+#   shared memory.
 # - **A profile** is read by the number of calls, by operations that do not belong in a step, and by the gaps.
 #
 # ## Where to go next
