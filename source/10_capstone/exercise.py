@@ -14,9 +14,9 @@
 # # 10 Capstone: how cheaply can you train on a bad cluster?
 #
 # Four ranks in two nodes. The network between the nodes is slow, one of its cables is broken, one rank is a
-# straggler, and memory is scarce. You write the strategy that trains a
-# small transformer on them. The ranks and what they send are real; the time that all of it takes is
-# simulated, and so it is the same on every machine. The cheapest strategy leads the class.
+# straggler, and memory is scarce. You write the strategy that trains a small transformer on them. The ranks
+# and what they send are real; the time that all of it takes is simulated, and so it is the same on every
+# machine. The cheapest strategy leads the class's ranking.
 #
 # You will
 #
@@ -44,13 +44,13 @@
 # | `step(weights, gradient)` | in each step | this rank's new weights, a float32 tensor of one dimension |
 #
 # **The referee holds the data.** In each step it computes the mean gradient over `rows` new sequences, at the
-# weights that this very rank returned the last time, and hands it to `step`. No rank ever sees a sequence.
+# weights that this rank returned in the step before, and passes it to `step`. No rank ever sees a sequence.
 # `rows` is an integer from 0 to 1,024, `microbatch` one from 1 to 1,024. A rank with 0 rows gets zeros.
 #
-# **The goal.** The ranks train one model. Training ends as soon as all ranks return the same weights and these
-# reach the target on sequences that were held out: the loss to which plain data parallelism comes in 30 steps.
-# Weights count as the same if no rank's differ from rank 0's by more than 1 % of their norm. After 60 steps
-# training has failed.
+# **The goal.** The ranks train one model. Training ends as soon as all ranks return the same weights and
+# these reach the target loss on sequences that were held out. The target is the loss that plain data
+# parallelism reaches in 30 steps. Weights count as the same if no rank's differ from rank 0's by more than
+# 1 % of their norm. If the target is not reached in 60 steps, training has failed.
 #
 # **The cost** is the simulated time until then, divided by that of plain data parallelism on the same
 # cluster:
@@ -119,13 +119,12 @@ class PlainStrategy:
 # | 0.3 | 80 % |
 # | 0.2 | 100 % |
 #
-# Below that there are no more points, but there is the class's ranking.
+# A cost below 0.2 earns no more points, but a higher place in the class's ranking.
 #
 # <details><summary>Hint 1: the idea</summary>
-# What a step costs is a maximum over ranks and a maximum over links. Look for what the others wait for: first
-# the rank that computes longest, then the link that is slowest. Only when no rank and no link stands out is
-# it worth
-# sending less, or less often.
+# The time of a step is a maximum over ranks and a maximum over links. Look for the rank that computes
+# longest, and then for the slowest link: all others wait for them. Only when no rank and no link stands out
+# is it worth sending less, or less often.
 # </details>
 # <details><summary>Hint 2: the skeleton</summary>
 # <code>work</code>: share a number of rows in proportion to <code>cluster.flops</code>, and try every
@@ -201,7 +200,7 @@ def share_rows(cluster: Cluster, rows: int) -> list[int]:
 
 
 # %% [markdown]
-# The check tells the cost and, for each level that you do not reach yet, where the time goes.
+# The check shows the cost and, for each level that you do not reach yet, where the time goes.
 
 # %% nbgrader={"grade": true, "grade_id": "strategy_check", "locked": true, "points": 80, "schema_version": 3, "solution": false, "task": false}
 check.strategy(Strategy)
@@ -248,6 +247,6 @@ check.strategy(Strategy, num_clusters=2, seed=3001)
 # %% [markdown]
 # ## What you have now
 #
-# - You shared out work by speed and memory, and links by what they carry.
+# - You divided work by the ranks' speed and memory, and chose which links carry which bytes.
 # - You know the price of each idea, because you measured it.
 # - Your strategy runs on clusters that you have never seen.
