@@ -128,7 +128,9 @@ def _add_collect(commands: Commands) -> None:
     )
     parser.add_argument("assignment", help="such as 02_collectives")
     parser.add_argument("download", type=Path, help="a zip or a folder")
-    parser.add_argument("--names", metavar="PATTERN", help="regex of its paths, with (?P<student>...)")
+    parser.add_argument(
+        "--names", metavar="PATTERN", help="regex for paths in the download, with (?P<student>...)"
+    )
     parser.add_argument(
         "--worksheet",
         type=Path,
@@ -159,11 +161,9 @@ def _add_grade(commands: Commands) -> None:
     parser.add_argument("--jobs", type=_count, metavar="N", help="submissions at a time (default: what fits)")
     parser.add_argument("--students", type=_names, default=[], metavar="A,B", help="grade only these")
     parser.add_argument(
-        "--only", default="", metavar="CHECK", help="run only this check; keep what is recorded of the others"
+        "--only", default="", metavar="CHECK", help="run only this check; keep the records of all others"
     )
-    parser.add_argument(
-        "--force", action="store_true", help="run again even what has not changed since it was recorded"
-    )
+    parser.add_argument("--force", action="store_true", help="grade unchanged submissions again, too")
     parser.add_argument(
         "--secret",
         "--seed",
@@ -184,7 +184,7 @@ def _add_grade(commands: Commands) -> None:
         "--tier",
         choices=("namespaces", "landlock"),
         default="",
-        help="of the sandbox (default: the strongest)",
+        help="kind of sandbox (default: the strongest)",
     )
     tier.add_argument(
         "--no-sandbox",

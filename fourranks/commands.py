@@ -146,13 +146,13 @@ def add_start_options(parser: argparse.ArgumentParser, backend: str) -> None:
     """
     parser.add_argument("-n", "--world-size", type=int, default=4, help="number of ranks (4)")
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help=backend)
-    parser.add_argument("--device", choices=DEVICES, default="auto", help="what ranks compute on")
+    parser.add_argument("--device", choices=DEVICES, default="auto", help="the device of the ranks' tensors")
     parser.add_argument("--spawn", action="store_true", help="fresh processes instead of forks: slower")
     parser.add_argument("--nodes", metavar="NAMES", help="machines for the ranks, for instance hostA,hostB:4")
     parser.add_argument(
-        "--launcher", metavar="NAME", help="how they are reached: ssh, srun, or a command with {node}"
+        "--launcher", metavar="NAME", help="how to reach them: ssh, srun, or a command with {node}"
     )
-    parser.add_argument("--on", choices=(RAY,), help="have a cluster choose the machines")
+    parser.add_argument("--on", choices=(RAY,), help="let a Ray cluster choose the machines")
 
 
 def start_arguments(options: argparse.Namespace) -> dict[str, Any]:

@@ -28,8 +28,8 @@ from .workers import Workers
 # another rank's (`protocol.board`); ranks of different nodes do not.
 _MISMATCH = "op.preamble.length <= op.nbytes"
 _MISMATCH_MEANS = (
-    "Gloo ends a process that gets more bytes than it has room for: two ranks gave the same collective, or "
-    "the two ends of a message, other shapes or dtypes."
+    "Gloo ends a process that gets more bytes than it has room for: two ranks called the same "
+    "collective, or the two ends of a message, with different shapes or dtypes."
 )
 
 

@@ -32,7 +32,7 @@ REWRITTEN_EVERY = 1.0  # seconds between two looks at lines that ranks write ove
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Describe the options of `fourranks run`."""
-    add_start_options(parser, backend="in place of what the program asks for (auto: as it asks)")
+    add_start_options(parser, backend="instead of the one that the program asks for (auto: that one)")
     parser.add_argument(
         "-m", "--module", action="store_true", help="the program is a module, as for `python -m`"
     )
@@ -41,13 +41,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--nproc_per_node",
         type=_ranks_per_node,
         metavar="N",
-        help="torchrun's name of -n, on one machine; cpu, gpu or auto: as many ranks as it has of these",
+        help="the same as -n, on one machine; cpu, gpu or auto: as many ranks as it has of these",
     )
-    parser.add_argument(
-        "--standalone", action="store_true", help="torchrun's; ranks are on this machine anyway"
-    )
+    parser.add_argument("--standalone", action="store_true", help="accepted as by torchrun; changes nothing")
     parser.add_argument("program", help="a script, for instance train.py")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program finds in sys.argv")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program: sys.argv[1:]")
 
 
 def _ranks_per_node(text: str) -> int:

@@ -77,8 +77,8 @@ def collect(
     students, unusable = _by_student(paths, names)
     if not (students or unusable or problems):
         raise CollectError(
-            f"No file in {download} names a student as in a zip that Moodle or Canvas makes; is it that zip? "
-            "--names takes a pattern of other names, such as '(?P<student>[^/]+)/' for a folder each."
+            f"No file in {download} is named as in a zip from Moodle or Canvas, so no student is "
+            "known. --names takes a pattern for other names, such as '(?P<student>[^/]+)/' for a folder each."
         )
     if worksheet:
         students = _by_address(students, _addresses(worksheet))

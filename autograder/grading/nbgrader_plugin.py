@@ -67,18 +67,18 @@ class Referee(NbGraderPreprocessor):
     tier = Enum(
         ["", *(tier.value for tier in Tier)],
         "",
-        help="What keeps students' code from the network, files, and your processes: docs/security.md. By "
-        "default the strongest sandbox that can be had.",
+        help="The kind of sandbox for students' code (docs/security.md). By default the strongest that this "
+        "machine allows.",
     ).tag(config=True)
     nccl = Bool(
         False, help="Run every check on NCCL, too, on this machine's GPUs; an answer must pass on both."
     ).tag(config=True)
     secret = Unicode(
-        "", help="What inputs are drawn from, to repeat a disputed run; by default something new."
+        "", help="The secret that inputs are drawn from, to repeat a disputed run; by default a new one."
     ).tag(config=True)
     only = Unicode(
         "",
-        help="A test cell or a check. What is on record of all others stands, even if their checks changed.",
+        help="A test cell or a check to run. All others keep their records, even if their checks changed.",
     ).tag(config=True)
 
     @property

@@ -67,7 +67,7 @@ NOT_A_NUMBER = mistake("""not a number
 NOT_RECEIVED = mistake("""results that depend on data that was not sent
     Each rank has only its own data: it must receive the data of other ranks by a call.""")
 UNTOLD_TRAFFIC = mistake("""traffic by another way
-    Ranks may exchange data through torch.distributed only, so that each byte is on record.""")
+    Ranks may exchange data through torch.distributed only, so that every byte is recorded.""")
 NOT_DEFINED = mistake("""not defined
     Look at the cell that should define it: with which error does it end? A cell that begins with `%%ranks`
     defines it on the ranks of the notebook alone.""")

@@ -72,7 +72,7 @@ def steps(trace: Trace, title: str = "") -> Player:
 
 def _nothing(title: str) -> Figure:
     figure, axes = sheet(6.5, 0.9, title)
-    text = "The ranks sent no messages to each other. What a collective moves, it moves unseen."
+    text = "The ranks sent no messages to each other. Data that collectives move is not shown."
     write(axes, 0.12, 0.6, text, color=FAINT_INK, ha="left")
     figure.alt = in_words(title, [text])
     return figure
