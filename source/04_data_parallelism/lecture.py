@@ -78,8 +78,9 @@ ledger.answers(remembered)
 # −19.306 · 6 = −115.836.
 #
 # A training loop has four calls, and their order matters: **forward, backward, step, zero**. In the usual
-# loop each house gets all four. With **gradient accumulation** `backward` *adds* to the existing gradients,
-# and step and zero are called once, at the end.
+# loop each house gets all four. With **gradient accumulation** a batch is processed in parts, the
+# *microbatches*, here one house each: `backward` *adds* to the existing gradients, and step and zero are
+# called once, at the end.
 #
 # **Question.** What is w₁ after both houses: stepping after each, stepping once with the accumulated
 # gradient, and stepping once with half of it?
