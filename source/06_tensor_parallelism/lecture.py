@@ -1658,14 +1658,20 @@ finding(
 # %% [markdown]
 # ## 11. When to cut the width
 #
-# **For it**: weights, gradients, optimizer state and most activations of a layer shrink by t; a single layer
-# may be larger than a GPU; all GPUs work all the time, without a pipeline's bubble; the batch need not grow.
-# Each step becomes faster even for *one* sequence, which neither data parallelism nor a pipeline achieves.
-# That is why tensor parallelism also makes large models answer quickly.
+# **For it**
 #
-# **Against it**: four all-reduces a layer, of which only fast links and wide layers let you hide a part; you have to take the model apart, and to
-# know what each dimension means; heads, widths and vocabulary must divide; matrices become narrower, and
-# narrow products use a GPU less well.
+# - Weights, gradients, optimizer state and most activations of a layer shrink by t, and a single layer may be
+#   larger than a GPU.
+# - All GPUs work all the time, without a pipeline's bubble, and the batch need not grow.
+# - Each step becomes faster even for *one* sequence, which neither data parallelism nor a pipeline achieves.
+#   That is why tensor parallelism also makes large models answer quickly.
+#
+# **Against it**
+#
+# - There are four all-reduces a layer; only fast links and wide layers let you hide a part of them.
+# - You have to take the model apart, and to know what each dimension means.
+# - Heads, widths and vocabulary must divide.
+# - Matrices become narrower, and narrow products use a GPU less well.
 #
 # **Before a long run**
 #
