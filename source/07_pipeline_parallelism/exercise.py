@@ -43,7 +43,7 @@
 # |---|---|
 # | stage | a rank's layers; its number is the rank's position in the group. p of them |
 # | microbatch | a part of the batch, numbered from 0. m of them, and m may be smaller than p |
-# | schedule | the steps of one stage in their order: a list of `("F", microbatch)` for a forward and `("B", microbatch)` for a backward |
+# | schedule | the steps of one stage (the lecture calls them jobs) in their order: a list of `("F", microbatch)` for a forward and `("B", microbatch)` for a backward |
 # | in flight | a microbatch on a stage between its forward and its backward: its activations are alive |
 #
 # A schedule has no steps for waiting. A rank waits automatically until the input of its next step has
