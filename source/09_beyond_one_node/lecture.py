@@ -232,9 +232,9 @@ print("\n".join(re.findall(r"^(?:RANK|step).*", log_of(0), re.MULTILINE)[-6:]))
 # %% [markdown]
 # One process died, and **all** were started again. The reason is the collectives: the three others wait for
 # the dead process in an all-reduce, and a process group cannot be repaired while it runs. On Gloo they see
-# their connection closed and raise; on NCCL they would wait until the watchdog's timeout ends them. Each
-# agent then stops its remaining processes, the agents meet again, and the program resumes from the
-# checkpoint. Only the steps since that checkpoint are lost.
+# their connection closed and raise; on NCCL they would wait until torch's watchdog, a thread that looks for
+# calls that take too long, ends them. Each agent then stops its remaining processes, the agents meet again,
+# and the program resumes from the checkpoint. Only the steps since that checkpoint are lost.
 #
 # Three things to know, all tried with torch 2.13:
 #
