@@ -158,10 +158,15 @@ check.attainable_flops(attainable_flops, cases=40, seed=1302)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 1 (graded by hand).** A layer multiplies activations of (b × 4096) by weights of (4096 × 4096) in bfloat16 on an H100 SXM, then adds a
-# bias and applies GELU, each as a kernel of its own. (a) Below which batch size b is the multiplication limited by memory? Give the inequality and an approximate number.
-# (b) What is the intensity of the bias addition alone, and what does that say about buying a faster GPU for it? (c) How many
-# passes over the activations does fusing all three into one kernel save, and why does that not change the answer to (a)?
+# **Question 1 (graded by hand).** A layer multiplies activations of (b × 4096) by weights of (4096 × 4096) in
+# bfloat16 on an H100 SXM, then adds a bias and applies GELU, each as a kernel of its own.
+#
+# - (a) Below which batch size b is the multiplication limited by memory? Give the inequality and an
+#   approximate number.
+# - (b) What is the intensity of the bias addition alone, and what does that say about buying a faster GPU for
+#   it?
+# - (c) How many passes over the activations does fusing all three into one kernel save, and why does that not
+#   change the answer to (a)?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "roofline_explained", "locked": false, "points": 10, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 1**

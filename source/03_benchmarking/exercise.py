@@ -385,10 +385,14 @@ check.audit(audit, world_sizes=(2, 3, 5, 64), seed=3308)
 # | all-gather | 20.9 ms | 45 GB/s |
 # | all-to-all | 2.61 ms | 360 GB/s |
 #
-# It concludes: "all-gather is the weak spot of this machine; avoid ZeRO-3." (a) What are the three busbw, as nccl-tests counts them? Which figures are
-# wrong, by which factor, and why is the all-to-all's not? (b) An all-gather and a reduce-scatter of *equal S* make an all-reduce. What
-# does that predict for the all-gather's time at S = 1 GiB, and how does the blog's own table confirm it? (c) How would you show
-# the author on the machine that it is the accounting, with one more run? And why not on a laptop with Gloo and a reduce-scatter?
+# It concludes: "all-gather is the weak spot of this machine; avoid ZeRO-3."
+#
+# - (a) What are the three busbw, as nccl-tests counts them? Which figures are wrong, by which factor, and why
+#   is the all-to-all's not?
+# - (b) An all-gather and a reduce-scatter of *equal S* make an all-reduce. What does that predict for the
+#   all-gather's time at S = 1 GiB, and how does the blog's own table confirm it?
+# - (c) How would you show the author on the machine that it is the accounting, with one more run? And why not
+#   on a laptop with Gloo and a reduce-scatter?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "puzzle_explained", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 2**

@@ -1069,10 +1069,17 @@ check.prefetching_fully_sharded_data_parallel(
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 2 (graded by hand).** A model with P parameters is trained by ZeRO-3 on many GPUs, in bfloat16, with T tokens on each GPU in a step. Forward and backward take 6 · P · T floating-point operations a
-# GPU, at F = 495 · 10¹² per second. How many bytes does a GPU receive in a step, and from how many tokens on can communication
-# hide behind the computation: (a) with one GPU in each node, behind one network card of B = 50 GB/s; (b) across nodes with eight GPUs and eight such cards, all of which a collective can use; (c) inside one node, over NVLink's 450 GB/s? Does a larger model need more tokens? And what would you gain and lose if the parameters were kept from forward to backward, instead of
-# being freed and gathered again?
+# **Question 2 (graded by hand).** A model with P parameters is trained by ZeRO-3 on many GPUs, in bfloat16,
+# with T tokens on each GPU in a step. Forward and backward take 6 · P · T floating-point operations a GPU, at
+# F = 495 · 10¹² per second. How many bytes does a GPU receive in a step? And from how many tokens on can
+# communication hide behind the computation
+#
+# - (a) with one GPU in each node, behind one network card of B = 50 GB/s,
+# - (b) across nodes with eight GPUs and eight such cards, all of which a collective can use,
+# - (c) inside one node, over NVLink's 450 GB/s?
+#
+# Does a larger model need more tokens? And what would you gain and lose if the parameters were kept from
+# forward to backward, instead of being freed and gathered again?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "overlap_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 2**

@@ -664,11 +664,14 @@ check.parallel_mlp(ParallelMLP, world_sizes=(6,), seed=2608)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 1 (graded by hand).** (a) Between the two layers of the MLP there is a GELU. Could it be a
-# LayerNorm over the hidden width? Could the GELU be applied *after* `down`, before the all-reduce? (b) What
-# would it cost, in forward and in backward, to cut both layers along their columns? (c) A transformer layer
-# has dropout in two places: on the hidden activation between `up` and `down`, and on the output. Should the
-# ranks draw the same random numbers or different ones, for each of the two, and what goes wrong otherwise?
+# **Question 1 (graded by hand).**
+#
+# - (a) Between the two layers of the MLP there is a GELU. Could it be a LayerNorm over the hidden width?
+#   Could the GELU be applied *after* `down`, before the all-reduce?
+# - (b) What would it cost, in forward and in backward, to cut both layers along their columns?
+# - (c) A transformer layer has dropout in two places: on the hidden activation between `up` and `down`, and
+#   on the output. Should the ranks draw the same random numbers or different ones, for each of the two, and
+#   what goes wrong otherwise?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "columns_then_rows_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 1**
@@ -859,11 +862,16 @@ check.vocab_parallel_cross_entropy(vocab_parallel_cross_entropy, world_sizes=(6,
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 2 (graded by hand).** A layer of a transformer of GPT-3's size: width h = 12,288, one sequence of s = 2,048 tokens, bfloat16, 8 ranks. Forward and backward together take
-# 72 · s · h² FLOPs (attention scores left out), shared by the ranks, which reach 50 % of 989 TFLOP/s each. (a) How many bytes does each rank send for this layer, with one
-# all-reduce for attention and one for the MLP, each way? (b) How long does that take with 450 GB/s, as NVLink has in one direction, and how long with 50 GB/s, a network card for each GPU?
-# Compare both with the computation. (c) The batch is doubled: what happens to the comparison? And what if you take 16 ranks instead of 8? What does this say about where to use tensor parallelism, and
-# why does data parallelism behave otherwise?
+# **Question 2 (graded by hand).** A layer of a transformer of GPT-3's size: width h = 12,288, one sequence of
+# s = 2,048 tokens, bfloat16, 8 ranks. Forward and backward together take 72 · s · h² FLOPs (attention scores
+# left out), shared by the ranks, which reach 50 % of 989 TFLOP/s each.
+#
+# - (a) How many bytes does each rank send for this layer, with one all-reduce for attention and one for the
+#   MLP, each way?
+# - (b) How long does that take with 450 GB/s, as NVLink has in one direction, and how long with 50 GB/s, a
+#   network card for each GPU? Compare both with the computation.
+# - (c) The batch is doubled: what happens to the comparison? And what if you take 16 ranks instead of 8? What
+#   does this say about where to use tensor parallelism, and why does data parallelism behave otherwise?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "links_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 2**

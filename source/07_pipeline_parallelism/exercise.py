@@ -325,11 +325,13 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 
 # %% [markdown]
 # **Question 1 (graded by hand).** A pipeline has p = 8 stages. The activations of one microbatch take 1.5 GiB
-# on a stage, and 16 GiB are free for them on every GPU. (a) How many microbatches can GPipe have at most, and
-# how large is its bubble then? (b) And 1F1B, with m = 64: bubble, and memory on the first and on the last
-# stage? (c) Interleaved with two chunks on a rank, m = 64: bubble, and does it fit on rank 0? Its warm-up has
-# (v − 1)p + 2(p − 1) forwards there, each of a chunk with half the activations. (d) By the formulas, m = 1000
-# would make every bubble vanish. What are the arguments against it?
+# on a stage, and 16 GiB are free for them on every GPU.
+#
+# - (a) How many microbatches can GPipe have at most, and how large is its bubble then?
+# - (b) And 1F1B, with m = 64: bubble, and memory on the first and on the last stage?
+# - (c) Interleaved with two chunks on a rank, m = 64: bubble, and does it fit on rank 0? Its warm-up there has
+#   (v − 1)p + 2(p − 1) forwards, each of a chunk with half the activations.
+# - (d) By the formulas, m = 1000 would make every bubble vanish. What are the arguments against it?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "memory_explained", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 1**
@@ -558,11 +560,14 @@ check.run_pipeline(run_pipeline, world_sizes=(6,), seed=2705)
 
 # %% [markdown]
 # **Question 2 (graded by hand).** A colleague writes `run_pipeline` with `dist.send` and `dist.recv`: before
-# a step, receive its input; after it, send its result. On Gloo, p = 4, m = 8. (a) Under 1F1B it stops. Which
-# two ranks are the first that can never go on, in which steps, and with which messages? (b) Under GPipe the
-# same code runs through. Why, and what is still wrong with it? (c) It also runs through under 1F1B with a
-# backend that copies small messages into a buffer of its own. Why is that no repair? (d) Name two repairs,
-# and say for each when the tensor that was sent may be written to again.
+# a step, receive its input; after it, send its result. On Gloo, p = 4, m = 8.
+#
+# - (a) Under 1F1B it stops. Which two ranks are the first that can never go on, in which steps, and with
+#   which messages?
+# - (b) Under GPipe the same code runs through. Why, and what is still wrong with it?
+# - (c) It also runs through under 1F1B with a backend that copies small messages into a buffer of its own.
+#   Why is that no repair?
+# - (d) Name two repairs, and say for each when the tensor that was sent may be written to again.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "deadlock_explained", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 2**

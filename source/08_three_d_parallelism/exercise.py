@@ -156,10 +156,14 @@ check.build_mesh(build_mesh, meshes=((1, 2, 4), (2, 1, 2), (3, 2, 1), (1, 8, 1),
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 1 (graded by hand).** A transformer has 48 layers of width h = 8,192. It is trained with d = 8, p = 4, t = 8 on 256 H100s in nodes of 8, sequences of s = 4,096 tokens, one sequence in a microbatch, m = 16
-# microbatches a step on each data-parallel rank, 16-bit activations and gradients, 12h² parameters a layer. (a) How many bytes does each rank send in one step along each axis? Leave the embedding out. (b)
-# NVLink gives 450 GB/s, a network card 50 GB/s for each GPU. How long does each take, if the tensor groups are inside a node, and how long would the tensor axis take across nodes? (c) Which of the three can hide behind computing, and
-# what does that leave as the reason for the order of the axes?
+# **Question 1 (graded by hand).** A transformer has 48 layers of width h = 8,192. It is trained with
+# d = 8, p = 4, t = 8 on 256 H100s in nodes of 8, sequences of s = 4,096 tokens, one sequence in a microbatch, m = 16
+# microbatches a step on each data-parallel rank, 16-bit activations and gradients, 12h² parameters a layer.
+#
+# - (a) How many bytes does each rank send in one step along each axis? Leave the embedding out.
+# - (b) NVLink gives 450 GB/s, a network card 50 GB/s for each GPU. How long does each take, if the tensor
+#   groups are inside a node, and how long would the tensor axis take across nodes?
+# - (c) Which of the three can hide behind computing, and what does that say about the order of the axes?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "axes_and_links", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 1**
@@ -501,9 +505,12 @@ check.train_step(train_step, meshes=((1, 2, 3), (2, 1, 4), (4, 2, 1), (2, 2, 2))
 
 # %% [markdown]
 # **Question 2 (graded by hand).** On a mesh of 2 × 2 × 2 the operating system stops one process, rank 3, in
-# the middle of a step: the process does not die, but it makes no more progress. (a) Which ranks wait first,
-# and in which call? Name them by group. (b) Which ranks wait next, and in the end? (c) Every other rank's
-# trace shows a call that has not finished. How do you find rank 3 from these seven calls?
+# the middle of a step: the process does not die, but it makes no more progress.
+#
+# - (a) Which ranks wait first, and in which call? Name them by group.
+# - (b) Which ranks wait next, and in the end?
+# - (c) Every other rank's trace shows a call that has not finished. How do you find rank 3 from these seven
+#   calls?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "a_mesh_that_waits", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 2**
@@ -690,9 +697,14 @@ for name, num_gpus, per_node, num_sequences in (("gpt-22b", 8, 8, 64), ("gpt3-17
     )
 
 # %% [markdown]
-# **Question 3 (graded by hand).** (a) Your model and `fourranks plan` need not choose the same plan. Name two effects that yours leaves out, and say for each which axis looks better or worse than it is without it. (b) A colleague says: "the largest t that
-# fits into a node is always best". Give a case where your program chooses another t, with the parts of both estimates. (c) Recompute costs a third more computing. When does your program choose it although the model would fit
-# without it under another plan?
+# **Question 3 (graded by hand).**
+#
+# - (a) Your model and `fourranks plan` need not choose the same plan. Name two effects that yours leaves out,
+#   and say for each which axis looks better or worse than it is without it.
+# - (b) A colleague says: "the largest t that fits into a node is always best". Give a case where your program
+#   chooses another t, with the parts of both estimates.
+# - (c) Recompute costs a third more computing. When does your program choose it although the model would fit
+#   without it under another plan?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "plans_compared", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 3**

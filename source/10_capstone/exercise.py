@@ -219,10 +219,13 @@ check.strategy(Strategy, num_clusters=2, seed=3001)
 # For your own measurements.
 
 # %% [markdown]
-# **Question 1 (graded by hand).** (a) Give a table of your ideas with the cost of your strategy without each
-# of them. Which one was worth most, and why does the cluster make it so? (b) Name an idea that did not pay,
-# with its cost, and explain it. (c) The simulated cluster overlaps nothing. Which of your choices would
-# you change on a real one, where gradients travel during the backward pass?
+# **Question 1 (graded by hand).**
+#
+# - (a) Give a table of your ideas with the cost of your strategy without each of them. Which one was worth
+#   most, and why does the cluster make it so?
+# - (b) Name an idea that did not pay, with its cost, and explain it.
+# - (c) The simulated cluster overlaps nothing. Which of your choices would you change on a real one, where
+#   gradients travel during the backward pass?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "what_it_was_worth", "locked": false, "points": 20, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 1**
