@@ -30,12 +30,14 @@
 # leave it at `None`, everything still works, but even a wrong guess teaches more than none.
 #
 # **Words that this lecture uses before lecture 02 explains them.** You know ranks, `%%ranks` and `world.pull`
-# from lecture 00. `%%ranks 0` runs a cell on rank 0 alone. `device` is where a rank's tensors live: its GPU,
-# or the CPU. `dist.barrier()` makes all ranks wait for one another, `isend` and `recv` pass a message between
-# two of them, and `all_gather_single` collects a piece from each. `--trace` draws which ranks computed and
-# which waited. In its drawings and tables the *bubble* is the share of time that a rank waits, *lost* is that
-# time added up over the ranks, *algbw* is bytes divided by time, and *busbw* is the bandwidth that a link had
-# to deliver for it.
+# from lecture 00. New are:
+#
+# - `%%ranks 0` runs a cell on rank 0 alone, and `device` is where a rank's tensors live: its GPU, or the CPU.
+# - `dist.barrier()` makes all ranks wait for one another, `isend` and `recv` pass a message between two of
+#   them, and `all_gather_single` collects a piece from each.
+# - `--trace` draws which ranks computed and which waited. In its drawings and tables the *bubble* is the
+#   share of time that a rank waits, *lost* is that time added up over the ranks, *algbw* is bytes divided by
+#   time, and *busbw* is the bandwidth that a link had to deliver for it.
 
 # %%
 # %load_ext fourranks
@@ -509,12 +511,13 @@ roofline(
 # place needs less of the memory than a copy does.
 #
 # Same operations, same order, same bits. Only the *time between* the uses of an element has changed: while
-# its piece is in the cache, eight of nine operations do not touch memory at all. The factor of 11 is out of
-# reach as soon as something else becomes the limit. The roof was measured with matrix products, which
-# multiply and add in one instruction; single multiplications and additions, each a pass through the cache,
-# cannot come near it. On a GPU, working piece by piece in L2 gains less, because every piece costs kernel
-# launches of 5 to 10 µs. That is why on GPUs the chain becomes *one* kernel, in which each element stays in a
-# register.
+# its piece is in the cache, eight of nine operations do not touch memory at all.
+#
+# The factor of 11 is out of reach as soon as something else becomes the limit. The roof was measured with
+# matrix products, which multiply and add in one instruction; single multiplications and additions, each a
+# pass through the cache, cannot come near it. On a GPU, working piece by piece in L2 gains less, because
+# every piece costs kernel launches of 5 to 10 µs. That is why on GPUs the chain becomes *one* kernel, in
+# which each element stays in a register.
 #
 # **Tiling** does the same for a multiplication of matrices. Each element of an n × n matrix is needed n
 # times. If each use fetches it from memory, the traffic is 2n³ elements. But if a block of T × T results is
@@ -637,11 +640,12 @@ compare(hops, ideal, hops_predicted, "hops", "8 MiB from rank 0 to rank 3, in un
 # %% [markdown]
 # In 16 pieces it would ideally take 1 + 2/16: the first piece needs three steps, and after that one piece
 # arrives in each step. The rest of the measured time goes to the messages themselves, and to waking up from
-# sleep 16 times on a machine that has other work. The next two cells draw timelines of the same bytes, first
-# whole, then in pieces. A light bar is a rank whose link is busy, a hatched bar is a rank that waits for a
-# message. The bandwidths in the tables below the timelines are those of the messages alone, which this
-# machine copies in its memory: the imitated link is the sleep before them, and a trace counts sleep as work
-# of the rank.
+# sleep 16 times on a machine that has other work.
+#
+# The next two cells draw timelines of the same bytes, first whole, then in pieces. A light bar is a rank
+# whose link is busy, a hatched bar is a rank that waits for a message. The bandwidths in the tables below the
+# timelines are those of the messages alone, which this machine copies in its memory: the imitated link is the
+# sleep before them, and a trace counts sleep as work of the rank.
 
 # %%
 # %%ranks --trace

@@ -497,9 +497,10 @@ compare(
 # %% [markdown]
 # If a bar is longer than its formula, the reason is that each message also costs a fixed time, its
 # **latency** α, and that eight processes share this machine. With k chunks the chain takes (k + 6) · 5/k
-# seconds: 11 s for 5 chunks, 5.6 s for 50, and never less than the 5 s of uploading the file once. So the
-# tree's 15 s is not the best that a collective can do; even a scatter followed by an all-gather would need
-# only 2 · 7/8 · 5 = 8.75 s. The tree has the fewest rounds, which is what counts for small messages; the
+# seconds: 11 s for 5 chunks, 5.6 s for 50, and never less than the 5 s of uploading the file once.
+#
+# So the tree's 15 s is not the best that a collective can do; even a scatter followed by an all-gather would
+# need only 2 · 7/8 · 5 = 8.75 s. The tree has the fewest rounds, which is what counts for small messages; the
 # chain keeps every connection busy, which is what counts for large ones.
 #
 # Watch the tree. Nothing here is drawn by hand: the arrows are the messages that the ranks really sent, and

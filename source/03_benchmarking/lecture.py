@@ -270,11 +270,14 @@ compare(measured, yours=spread, unit="×", title="Largest answer over smallest, 
 # %% [markdown]
 # All ranks report the same benchmark times, in one line with the label `[0-3]`, and the answers differ only
 # as much as the load of this machine changes. nccl-tests, NVIDIA's own benchmark, works in the same way
-# except for three points. It warms up with a single call at each doubling of the size (until August 2025 with
-# five; `-w` sets the number). It times 20 calls together, so it reports a mean over calls: for large tensors
-# that makes no difference, for small ones it hides the time to launch a kernel. `bench.benchmark(…,
-# calls=20)` does the same. And with several processes it *averages* over their times by default, which
-# section 2 showed to be wrong; with `-a 3` it reports the slowest one's.
+# except for three points:
+#
+# - It warms up with a single call at each doubling of the size (until August 2025 with five; `-w` sets the
+#   number).
+# - It times 20 calls together, so it reports a mean over calls: for large tensors that makes no difference,
+#   for small ones it hides the time to launch a kernel. `bench.benchmark(…, calls=20)` does the same.
+# - With several processes it *averages* over their times by default, which section 2 showed to be wrong; with
+#   `-a 3` it reports the slowest one's.
 
 # %% [markdown]
 # ## 6. From seconds to bandwidths
@@ -333,11 +336,13 @@ compare(printed, unit="GB/s", title="One measurement, printed in five ways")
 #
 # What should you compare busbw with? The lecture says "far below 900 GB/s". An H100's 900 is the sum of both
 # directions of its 18 links, but busbw counts one direction, which has 450. So 4 GPUs reach 298 of 450, or 66
-# %, with 400 MiB. For larger arrays 80 % is usual. More than 100 % also occurs, in three cases. With NVLink
-# SHARP the *switch* does the addition, and a rank sends less than in a ring; busbw, which counts a ring's
-# bytes, reports 482. A tree on two nodes also sends less between the nodes than a ring. And in nodes with
-# several network cards busbw may be many times the bandwidth of *one card*, since it counts a rank's bytes
-# and all cards share them: see section 7.
+# %, with 400 MiB. For larger arrays 80 % is usual. More than 100 % also occurs, in three cases:
+#
+# - With NVLink SHARP the *switch* does the addition, and a rank sends less than in a ring; busbw, which
+#   counts a ring's bytes, reports 482.
+# - A tree on two nodes also sends less between the nodes than a ring.
+# - In nodes with several network cards busbw may be many times the bandwidth of *one card*, since it counts a
+#   rank's bytes and all cards share them: see section 7.
 
 # %% [markdown]
 # ## 7. The sweep
@@ -468,9 +473,11 @@ for name, link in some.items():
 # With more ranks a ring needs more steps, whatever the size of the tensor. The unpipelined tree pays for all
 # bytes in every round, so its crossover grows only like N / log₂ N: 54 MiB on 1,024 ranks behind network
 # cards. The pipelined tree pays for the bytes twice, hardly more than a ring, and its crossover grows like
-# N²: some 480 GiB on the same ranks. So by this model trees win on a thousand ranks at nearly every size that
-# occurs, and rings win on one node at nearly every size that matters. The crossovers of this machine follow from Python's
-# α, which is far above a GPU's; only their growth is worth remembering.
+# N²: some 480 GiB on the same ranks.
+#
+# So by this model trees win on a thousand ranks at nearly every size that occurs, and rings win on one node
+# at nearly every size that matters. The crossovers of this machine follow from Python's α, which is far above
+# a GPU's; only their growth is worth remembering.
 #
 # Move the sliders. From how many ranks on does the pipelined tree win up to 1 GiB, with network cards of 10
 # µs and 50 GB/s, and inside a node? And in which direction do α and β move a crossover?
@@ -485,10 +492,11 @@ playgrounds.all_reduce_algorithms()
 #
 # So far all links were equal. In reality they are not: inside a node NVLink carries 450 GB/s, and to other
 # nodes there is one network card of 50 GB/s *for each GPU*. A ring through all GPUs of four nodes has to
-# leave each node once. If it used one card, all of its bytes would pass at 50 GB/s. So NCCL plans **eight
-# rings**, each for an eighth of the tensor, and each leaves the node through a different card. Then a card
-# carries only an eighth of the bytes that a *rank* sends. busbw counts all of a rank's bytes, and can come
-# near 8 · 50 = **400 GB/s**, though no card carries more than 50.
+# leave each node once. If it used one card, all of its bytes would pass at 50 GB/s.
+#
+# So NCCL plans **eight rings**, each for an eighth of the tensor, and each leaves the node through a
+# different card. Then a card carries only an eighth of the bytes that a *rank* sends. busbw counts all of a
+# rank's bytes, and can come near 8 · 50 = **400 GB/s**, though no card carries more than 50.
 #
 # A **hierarchical all-reduce** achieves the same:
 #

@@ -356,13 +356,15 @@ print(f"mean of all: {predicted(mean_of_all, about='mean of all', was=mean_of_fo
 # %% [markdown]
 # ## 4. When to communicate
 #
-# In `data_parallel_step` the links are idle during the backward pass, and the processors are idle during
-# the all-reduces. But the *last* layer's gradient is the first to be ready, and could be sent while earlier
-# layers are still computing. A laptop needs some help to show that well. With fewer cores than ranks,
-# computation and Gloo's additions compete for the same cores, and overlap cannot gain much. With a GPU they
-# do not compete, since the GPU computes while the CPU has nothing to do. So here each layer also *waits* 5
-# ms in the forward pass and twice as long in the backward pass, as a CPU waits for its GPU. In the
-# timelines of this section "computing" is mostly this imitated computation; the messages are real.
+# In `data_parallel_step` the links are idle during the backward pass, and the processors are idle during the
+# all-reduces. But the *last* layer's gradient is the first to be ready, and could be sent while earlier
+# layers are still computing.
+#
+# A laptop needs some help to show that well. With fewer cores than ranks, computation and Gloo's additions
+# compete for the same cores, and overlap cannot gain much. With a GPU they do not compete, since the GPU
+# computes while the CPU has nothing to do. So here each layer also *waits* 5 ms in the forward pass and twice
+# as long in the backward pass, as a CPU waits for its GPU. In the timelines of this section "computing" is
+# mostly this imitated computation; the messages are real.
 #
 # We put the waiting into the model as a `torch.autograd.Function`. That is an operation of your own, for
 # which you write both directions. `forward` gets the inputs and returns the output; `backward` gets the

@@ -1145,10 +1145,12 @@ compare(world.pull("ends", [0])[0], {"float32": 2, "bfloat16": 2}, ends_at, "", 
 # %% [markdown]
 # The next bfloat16 above 1 is 1.0078. So 1.001 is rounded back to 1, a thousand times.
 #
-# **Eight bits.** From the H100 on, GPUs also multiply in float8, at twice the rate of bfloat16. A float8 has so
-# few values that each tensor, or each block of one, gets a scale that brings its largest element to the end of
-# the range. A rank can round its shard to float8 before it sends it: the gathered weights then take 1 + 1 bytes
-# a parameter instead of 2 + 2. But the largest element of a weight may be in the shard of any rank, so the
+# **Eight bits.** From the H100 on, GPUs also multiply in float8, at twice the rate of bfloat16. A float8 has
+# so few values that each tensor, or each block of one, gets a scale that brings its largest element to the
+# end of the range.
+#
+# A rank can round its shard to float8 before it sends it: the gathered weights then take 1 + 1 bytes a
+# parameter instead of 2 + 2. But the largest element of a weight may be in the shard of any rank, so the
 # ranks first need an all-reduce of one number for each weight, with MAX. Gradients are still added up in
 # bfloat16 or float32, and the masters stay float32.
 

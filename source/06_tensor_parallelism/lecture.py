@@ -766,10 +766,11 @@ print("between f and g:", kept(12, own_randomness))
 # In **attention** a token takes information from the tokens before it. From each token's vector x we compute
 # a query q = x Q, a key k = x K and a value v = x V. A token compares its query with the keys of all tokens
 # up to itself; attention that hides the later tokens is called *causal*. A softmax turns the products into
-# weights that add up to 1, and the result is the mixture of the values with these weights. That happens
-# several times in parallel, in **heads**, each with its own columns of Q, K and V. The results of the heads
-# are concatenated and multiplied by an output matrix O. The figure shows the weights of one head with random
-# matrices, a row for each token:
+# weights that add up to 1, and the result is the mixture of the values with these weights.
+#
+# That happens several times in parallel, in **heads**, each with its own columns of Q, K and V. The results
+# of the heads are concatenated and multiplied by an output matrix O. The figure shows the weights of one head
+# with random matrices, a row for each token:
 
 # %%
 # %%ranks 0
@@ -1359,12 +1360,14 @@ finding(
 #   each node, spend more than half of their time on communication.
 #
 # GPUs that communicate for a share c of the time compute for the rest, so t of them do t · (1 − c) times the
-# work of one: the last number of each printed line. The pitfall has a **warning sign**: tensor
-# parallelism over a slow link is *slower than one GPU*. So **keep it inside the domain of NVLink**, 8 GPUs in
-# most nodes, and use data and pipeline parallelism between nodes, since they communicate less. The bandwidths
-# are nominal, and large all-reduces reach about 80 percent of them. Between nodes with eight GPUs and eight cards each, a rank could reach up to 400
-# GB/s (lecture 03, section 7), but each of a layer's four all-reduces would still wait for messages between
-# nodes. Where NVLink spans a rack, so may tensor parallelism.
+# work of one: the last number of each printed line. The pitfall has a **warning sign**: tensor parallelism
+# over a slow link is *slower than one GPU*. So **keep it inside the domain of NVLink**, 8 GPUs in most nodes,
+# and use data and pipeline parallelism between nodes, since they communicate less.
+#
+# The bandwidths are nominal, and large all-reduces reach about 80 percent of them. Between nodes with eight
+# GPUs and eight cards each, a rank could reach up to 400 GB/s (lecture 03, section 7), but each of a layer's
+# four all-reduces would still wait for messages between nodes. Where NVLink spans a rack, so may tensor
+# parallelism.
 
 # %% [markdown]
 # ## 9. Multiply while the rest is on its way

@@ -365,9 +365,10 @@ print("\n".join(sorted(re.findall(r"^rank.*", done.stdout, re.MULTILINE))))
 # It left one out, but which? The numbers do not show it, since all eight have the same shape: rank 2's fifth
 # call, in its step 5, was matched with the fifth call of the others, in their step 4. In a training job every
 # sum from there on would add gradients of different steps: **wrong without an error**. You are lucky if such
-# a job hangs. So first compare the *sequence numbers*, group by group. Then look at the rank with the
-# smallest number: its stack shows the line. `py-spy dump --pid …` shows the stack of any process, without
-# preparation.
+# a job hangs.
+#
+# So first compare the *sequence numbers*, group by group. Then look at the rank with the smallest number: its
+# stack shows the line. `py-spy dump --pid …` shows the stack of any process, without preparation.
 #
 # | symptom | first look |
 # |---|---|
@@ -544,14 +545,17 @@ print(
 )
 
 # %% [markdown]
-# How to read it. Look at **# of Calls** first: `addmm` was called 1,024 times in the two steps, but 8 layers
-# need only eight calls a step. Each small operation has a fixed cost, on a GPU a kernel launch of some µs.
-# Mistake 3 processes four rows at a time, where the whole batch would be one product. Then look, also below
-# these seven rows, for operations that do not belong in a step: `aten::tril`, `_softmax`, `_to_copy` of a
-# tensor that never changes. Mistake 2 makes it again in every step; make it once. Finally look for time that
-# does *not* appear: the time between operations, in which Python works. Mistake 1 is `tolist` and back; on a
-# GPU it would also wait for the device. In [ui.perfetto.dev](https://ui.perfetto.dev) that time shows as gaps
-# in the trace.
+# How to read it:
+#
+# - **Look at # of Calls first.** `addmm` was called 1,024 times in the two steps, but 8 layers need only
+#   eight calls a step. Each small operation has a fixed cost, on a GPU a kernel launch of some µs. Mistake 3
+#   processes four rows at a time, where the whole batch would be one product.
+# - **Look for operations that do not belong in a step**, also below these seven rows: `aten::tril`,
+#   `_softmax`, `_to_copy` of a tensor that never changes. Mistake 2 makes it again in every step; make it
+#   once.
+# - **Look for time that does not appear**: the time between operations, in which Python works. Mistake 1 is
+#   `tolist` and back; on a GPU it would also wait for the device. In
+#   [ui.perfetto.dev](https://ui.perfetto.dev) that time shows as gaps in the trace.
 
 # %%
 mask = torch.ones(256, 256).tril().softmax(-1)
