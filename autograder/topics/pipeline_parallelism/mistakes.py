@@ -197,8 +197,8 @@ PATTERNS: tuple[Pattern[Any], ...] = (
     single_rank("Only a single rank goes wrong: it is the first stage and the last, and has no neighbours."),
     Pattern(
         _special("a frozen first stage"),
-        "Only a frozen first stage goes wrong: its outputs require no gradient, but a gradient comes all "
-        "the same.",
+        "Only a frozen first stage goes wrong: its outputs require no gradient, but a gradient still "
+        "arrives.",
     ),
     Pattern(
         _special("a frozen last stage"),
@@ -210,7 +210,7 @@ PATTERNS: tuple[Pattern[Any], ...] = (
     ),
     Pattern(
         lambda case: case.world_size > 2,
-        "With 2 stages all is well: it is those in the middle, which have two neighbours, that go wrong.",
+        "With 2 stages all is well: stages in the middle, which have two neighbours, go wrong.",
         controls=lambda case: case.world_size == 2,
     ),
 )
@@ -219,7 +219,7 @@ SPLIT_PATTERNS: tuple[Pattern[Any], ...] = (
     Pattern(
         _special("inputs without a gradient"),
         "Only inputs that require no gradient go wrong, as those of a model's first layer: its outputs "
-        "require one all the same, for the weight and the bias.",
+        "still require one, for the weight and the bias.",
     ),
     Pattern(
         _special("frozen"),

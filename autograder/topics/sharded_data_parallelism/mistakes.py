@@ -215,7 +215,7 @@ PATTERNS: tuple[Pattern[Any], ...] = (
     Pattern(
         lambda case: "backwards" in case.title,
         "Only several backwards in a step, not all of the same layers, go wrong: a finish adds to what .grad "
-        "holds from an earlier one, and what was gathered in vain is freed before the next step changes it.",
+        "holds from an earlier one, and an unused gathered parameter is freed before its shard changes.",
     ),
     of_model(
         "tied",
@@ -229,8 +229,8 @@ PATTERNS: tuple[Pattern[Any], ...] = (
     ),
     of_model(
         "frozen",
-        "Only frozen parameters go wrong: they have requires_grad=False and no gradient, and are used all "
-        "the same.",
+        "Only frozen parameters go wrong: they have requires_grad=False and no gradient, but are used like "
+        "all others.",
     ),
     of_model(
         "unused",
@@ -244,7 +244,7 @@ PATTERNS: tuple[Pattern[Any], ...] = (
     ),
     of_model(
         "frozen stack",
-        "Only frozen parameters go wrong: no gradient will tell when one is through in backward.",
+        "Only frozen parameters go wrong: no gradient shows when backward has used one for the last time.",
     ),
     of_model("mixed", "Only several dtypes go wrong: each parameter keeps its own."),
     of_model(
