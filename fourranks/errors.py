@@ -129,7 +129,7 @@ class RankError(FourRanksError):
 
     Attributes:
         errors: the exception of each rank that raised one.
-        meanwhile: what the other ranks waited for, if it was in vain.
+        meanwhile: what the other ranks waited for, if it can no longer come.
         hint: what to do about it.
     """
 

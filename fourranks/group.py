@@ -39,7 +39,7 @@ class RankGroup:
 
     Attributes:
         backend: "gloo" or "nccl".
-        device: "cpu" or "cuda", what the ranks compute on.
+        device: "cpu" or "cuda", the device of the ranks' tensors.
         start_method: "fork" or "spawn".
     """
 
@@ -152,7 +152,7 @@ class RankGroup:
         backend: str = "auto",
         on_output: Output | None = None,
     ) -> None:
-        """Run a program on all ranks as torchrun would. It is the last that this world runs: stop it then.
+        """Run a program on all ranks as torchrun would; stop the world after it, which can run nothing else.
 
         Args:
             name: the path of a script, or the name of a module.
@@ -384,7 +384,7 @@ def start(
 
     Args:
         world_size: number of ranks.
-        backend: "gloo", "nccl", or "auto": what the environment has as FOURRANKS_BACKEND, else NCCL when
+        backend: "gloo", "nccl", or "auto": FOURRANKS_BACKEND of the environment, else NCCL when
             there is a GPU for each rank, else Gloo.
         timeout: seconds that each cell or call may take, unless it says otherwise; unlimited by default.
         device: "cpu", "cuda", or "auto": GPUs with NCCL, CPUs with Gloo. With Gloo ranks can share GPUs, with
@@ -394,9 +394,9 @@ def start(
         capacity: the largest size that `resize` can give the world later; `world_size` by default.
         nodes: machines that the ranks are spread over, "hostA,hostB" or a list; "hostA:4" has at most four of
             them, "localhost" is this machine, "slurm" stands for the nodes of the allocation, and () for this
-            machine alone. By default what the environment has as FOURRANKS_NODES. See docs/clusters.md.
-        launcher: how they are reached: "ssh", "srun", or a command with {node} for the name.
-        on: "ray" for the nodes of the Ray cluster that RAY_ADDRESS names, or that this machine is of.
+            machine alone. By default FOURRANKS_NODES of the environment. See docs/clusters.md.
+        launcher: the way to reach them: "ssh", "srun", or a command with {node} for the name.
+        on: "ray" for the nodes of the Ray cluster that RAY_ADDRESS names, or to which this machine belongs.
 
     Raises:
         StartError: the world cannot be started; the message says why.

@@ -52,8 +52,8 @@ def run_virtual(
 ) -> VirtualRank:
     """Call a function on one rank of a world whose other ranks are not there.
 
-    The rank is a process on the CPU. Its collectives, sends and receives return at once, and what they should
-    have brought from other ranks is not there: look at shapes, memory and calls, not at values.
+    The rank is a process on the CPU. Its collectives, sends and receives return at once, and data
+    from other ranks never arrives: look at shapes, memory and calls, not at values.
 
     Args:
         function: as for `fourranks.run`.

@@ -21,7 +21,7 @@ GIVES = "docs/clusters.md says how to start a cluster."
 
 
 def join() -> None:
-    """Connect to the cluster that RAY_ADDRESS names, or that this machine is of.
+    """Connect to the cluster that RAY_ADDRESS names, or to which this machine belongs.
 
     Raises:
         StartError: there is none, or everybody could use it.
