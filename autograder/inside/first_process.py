@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Collection
 
-from autograder.inside import isolation, limits, system_calls
+from autograder.inside import filesystem, isolation, limits, system_calls
 
 _END_WITH_PARENT, _BECOME_SUBREAPER = 1, 36  # of prctl; to the latter, orphans become children
 _NO_MORE, _CAPABILITIES = 24, 64  # of prctl, which refuses numbers that there are not
@@ -54,7 +54,7 @@ def main(lifeline: int, given: str, command: list[str]) -> None:
         os.setresuid(user + 1, user, user + 1)
     _wait(first, lifeline, woken)
     _end_all()
-    os.execv("/bin/rm", ["rm", "-rf", "--", *writable])
+    filesystem.remove(*writable)
 
 
 def _give_up_rights() -> None:

@@ -14,7 +14,6 @@ import os
 import re
 import socket
 import stat
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from autograder.inside.filesystem import COURSE, PACKAGES, environment, read_by_gloo, system
+from autograder.inside.filesystem import COURSE, PACKAGES, environment, read_by_gloo, remove, system
 from autograder.sandbox.loopback import LoopbackTraffic
 from autograder.sandbox.sandbox import Sandbox, SandboxMissing
 from autograder.sandbox.sockets import ReceivedBytes, sockets
@@ -98,7 +97,7 @@ class Landlocked(Sandbox):
     def _clean_up(self) -> None:
         super()._clean_up()
         if self._top is not None:
-            subprocess.run(["rm", "-rf", "--", self._top], check=False)  # however deep its folders are
+            remove(str(self._top))
         used, self._used = self._used, None
         if used is not None:
             os.close(used)
@@ -216,7 +215,7 @@ def _remove_abandoned() -> None:
         with contextlib.suppress(OSError):
             if time.time() - top.lstat().st_mtime > _NEW:
                 folder = _lock(top)
-                subprocess.run(["rm", "-rf", "--", top], check=False)
+                remove(str(top))
                 os.close(folder)
 
 

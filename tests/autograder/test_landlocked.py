@@ -170,6 +170,30 @@ time.sleep(1000)
     assert not confined._top.exists()
 
 
+def test_folders_that_may_not_be_listed_or_changed_are_removed_without_root_s_rights_too():
+    if reason := tiers.missing(Tier.LANDLOCK):
+        pytest.skip(reason)
+    grades = """
+from autograder.sandbox import landlocked
+landlocked._has_users = lambda: False
+closes = "for mode in 300 500; do mkdir $mode; echo mine > $mode/file; chmod $mode $mode; done"
+sandbox = landlocked.Landlocked(["sh", "-c", closes], [])
+sandbox._process.wait()
+print(*sandbox._top.glob("home/student/*"))
+sandbox.kill()
+print(sandbox._top.exists())
+"""
+    without_rights = f"""
+import os, sys
+from autograder.inside import first_process
+if os.geteuid() == 0:
+    first_process._give_up_rights()
+os.execv(sys.executable, [sys.executable, "-c", {grades!r}])
+"""
+    ran = subprocess.run([sys.executable, "-c", without_rights], capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == ("\nFalse\n", "")
+
+
 def test_all_of_it_ends_when_the_process_that_grades_is_killed():
     code = """
 import sys, time
