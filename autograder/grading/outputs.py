@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
+from autograder.grading.pictures import MAX_PIXELS
 from autograder.kit.text import line, shortened, visible
 from fourranks.protocol.remote_error import plain
 
@@ -25,7 +26,8 @@ TERMINAL = "\n\t\r\b\x1b"  # what a page shows as a terminal does: progress bars
 CHECK_FAILED = "CheckFailed"  # the exception of `kit.verdict`, which takes a second to import
 COST = "cost"  # where the metadata of a display say what a check has cost
 VERDICT = "verdict"  # where the metadata of a table say what a check found
-PNG = b"\x89PNG\r\n\x1a\n"
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"  # how each begins
+_PNG_HEADER = struct.Struct(f"!{len(PNG)}sII")  # then come its width and height
 
 
 def of_student_cell(shown: Shown) -> list[NotebookNode]:
@@ -113,6 +115,7 @@ def _legible(text: str, most: int, keep: str = "\n\t") -> str:
 def _is_harmless(kind: str, value: str) -> bool:
     if kind != "image/png":
         return kind == "text/plain"
-    with contextlib.suppress(binascii.Error):
-        return base64.b64decode(value, validate=True).startswith(PNG)
+    with contextlib.suppress(ValueError, struct.error):
+        start, width, height = _PNG_HEADER.unpack_from(base64.b64decode(value, validate=True))
+        return start == PNG and width * height <= MAX_PIXELS
     return False

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from nbformat import NotebookNode
 
+MAX_PIXELS = 89_478_485  # of one, beyond which Pillow warns: a browser would take gigabytes
 KINDS = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
 _WRITTEN = re.compile(rf"(?<=[(<\s])data:({'|'.join(KINDS)});base64,([A-Za-z0-9+/=]+)")
@@ -35,7 +36,14 @@ def kept_beside(source: str, attachments: object) -> tuple[str, NotebookNode]:
         pictures[name] = NotebookNode({written[1]: written[2]})
         return f"attachment:{name}"
 
-    return _WRITTEN.sub(attach, source), pictures
+    text = _WRITTEN.sub(attach, source)
+    readable = {name: _readable(picture) for name, picture in pictures.items()}
+    return text, NotebookNode({name: picture for name, picture in readable.items() if picture})
+
+
+def _readable(picture: NotebookNode) -> NotebookNode:
+    """Return those forms of a picture that are one."""
+    return NotebookNode({kind: content for kind, content in picture.items() if _pixels(content) is not None})
 
 
 def size(attachments: NotebookNode) -> int:
@@ -44,22 +52,25 @@ def size(attachments: NotebookNode) -> int:
 
 
 def has_too_many_pixels(attachments: NotebookNode) -> bool:
-    """Tell whether a cell has a picture that a browser would take gigabytes for, by Pillow's limit."""
-    return any(_is_bomb(content) for picture in attachments.values() for content in picture.values())
+    """Tell whether a cell has a picture of more than `MAX_PIXELS`."""
+    contents = [content for picture in attachments.values() for content in picture.values()]
+    return any((_pixels(content) or 0) > MAX_PIXELS for content in contents)
 
 
-def _is_bomb(content: str) -> bool:
+def _pixels(content: str) -> int | None:
+    """Return how many pixels a picture has; None if that cannot be told, whatever a browser makes of it."""
     from PIL import Image  # takes a while, and few submissions have pictures
 
     with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         try:
-            Image.open(io.BytesIO(base64.b64decode(content))).close()  # reads the size, not the pixels
-        except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-            return True
-        except Exception:  # it is none that can be shown
-            return False
-    return False
+            # Reads the size, not the pixels.
+            with Image.open(io.BytesIO(base64.b64decode(content))) as picture:
+                return picture.width * picture.height
+        except Image.DecompressionBombError:
+            return MAX_PIXELS + 1
+        except Exception:  # Pillow raises whatever its parsers do
+            return None
 
 
 def _attached(attachments: object, references: Iterable[str]) -> NotebookNode:

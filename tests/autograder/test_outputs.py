@@ -1,6 +1,10 @@
 """What a cell came to is shown as text and pictures, as much of it as people read, and all of it visible."""
 
+import base64
+import io
+
 import pytest
+from PIL import Image
 
 from autograder.grading import outputs
 from autograder.kit.mistakes import RAISED
@@ -27,6 +31,20 @@ def test_what_is_printed_keeps_its_colours_and_progress_bars():
 @pytest.mark.parametrize("shown", [Shown(text="x" * 10**7), Shown(displays=({"text/plain": "x" * 10**7},))])
 def test_what_a_cell_shows_at_a_time_is_cut(shown):
     assert len(str(outputs.of_student_cell(shown))) < 101_000
+
+
+@pytest.mark.parametrize(("side", "shown"), [(9_000, True), (9_500, False)])
+def test_a_picture_is_shown_unless_a_browser_would_take_gigabytes_for_it(side, shown):
+    file = io.BytesIO()
+    Image.new("1", (side, side)).save(file, "PNG")
+    picture = {"text/plain": "it", "image/png": base64.b64encode(file.getvalue()).decode()}
+    (output,) = outputs.of_student_cell(Shown(displays=(picture,)))
+    assert output.data == (picture if shown else {"text/plain": "it"})
+
+
+@pytest.mark.parametrize("content", ["", "iVBORw0KGgo=", "A" * 1000, "iVBORw0KGg", "é", "<svg/>"])
+def test_what_has_no_size_is_no_picture(content):
+    assert outputs.of_student_cell(Shown(displays=({"image/png": content},))) == []
 
 
 def test_what_a_check_found_is_cut_and_visible():

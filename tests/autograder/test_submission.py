@@ -4,6 +4,8 @@ import base64
 import io
 import json
 import os
+import struct
+import zlib
 
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -12,7 +14,6 @@ from PIL import Image
 from autograder.grading.submission import (
     MAX_BYTES,
     MAX_FOLDERS,
-    MAX_PICTURES,
     SubmissionError,
     read,
     release,
@@ -384,7 +385,15 @@ def test_what_was_not_made_yet_is_named_with_the_command_that_makes_it(tmp_path)
 
 # --- pictures ---
 
-PNG = "iVBORw0KGgo="
+
+def content_of(picture, kind="PNG", place=0, more=b""):
+    """A picture's file as notebooks have it, with more bytes at a place in it."""
+    file = io.BytesIO()
+    picture.save(file, kind)
+    return base64.b64encode(file.getvalue()[:place] + more + file.getvalue()[place:]).decode()
+
+
+PNG = content_of(Image.new("1", (1, 1)))
 
 
 def pasted(text, **attachments):
@@ -410,7 +419,7 @@ def test_a_picture_that_was_pasted_in_jupyterlab_stays(tmp_path):
 
 
 def test_one_that_colab_wrote_into_the_text_counts_as_a_picture_and_not_as_text(tmp_path):
-    content = "A" * 100_000
+    content = content_of(Image.effect_noise((300, 300), 99))  # longer than a text may be
     text, pictures = graded(pasted(f"![it](data:image/png;base64,{content})"), tmp_path)
     assert (text, pictures) == ("![it](attachment:written-0)", {"written-0": {"image/png": content}})
 
@@ -441,16 +450,32 @@ def test_a_picture_that_the_text_does_not_show_is_left_out(name, tmp_path):
 
 def test_pictures_larger_than_any_that_people_paste_are_refused(tmp_path):
     with pytest.raises(SubmissionError, match="characters in pictures, more than"):
-        picture = {"a.png": {"image/png": "A" * (MAX_PICTURES + 1)}}
+        picture = {"a.png": {"image/png": content_of(Image.effect_noise((3000, 3000), 99))}}
         graded(pasted("![a](attachment:a.png)", **picture), tmp_path)
 
 
 def test_a_small_file_that_is_a_picture_of_hundreds_of_megapixels_is_refused(tmp_path):
-    file = io.BytesIO()
-    Image.new("1", (18_000, 18_000)).save(file, "PNG")  # 40 kB, of which a browser makes a gigabyte
-    picture = {"a.png": {"image/png": base64.b64encode(file.getvalue()).decode()}}
+    content = content_of(Image.new("1", (18_000, 18_000)))  # 40 kB, of which a browser makes a gigabyte
+    picture = {"a.png": {"image/png": content}}
     with pytest.raises(SubmissionError, match="more pixels than any screenshot: make it smaller"):
         graded(pasted("![it](attachment:a.png)", **picture), tmp_path)
+
+
+def a_long_text():
+    """A part of a PNG that readers with a limit stumble over, and that browsers skip."""
+    text = b"zTXta\0\0" + zlib.compress(bytes(2 << 20))
+    return struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text))
+
+
+@pytest.mark.parametrize(("kind", "place", "more"), [("PNG", 33, a_long_text()), ("JPEG", 2, b"xx")])
+def test_a_picture_whose_size_cannot_be_told_is_left_out(kind, place, more, tmp_path):
+    content = content_of(Image.new("L", (30, 30)), kind, place, more)
+    picture = {"a": {f"image/{kind.lower()}": content}}
+    text = f"![it](attachment:a) ![it](data:image/{kind.lower()};base64,{content})"
+    assert graded(pasted(text, **picture), tmp_path) == (
+        "![it](attachment:a) ![it](attachment:written-1)",
+        {},
+    )
 
 
 def test_pictures_in_cells_of_ones_own_stay_too(tmp_path):

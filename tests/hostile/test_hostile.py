@@ -28,6 +28,7 @@ TOGETHER = """
     lie_in_eq                           0
     pickle_in_the_function              1
     show_scripts                        0
+    show_pictures_of_gigabytes          -
     walk_frames                         0
     take_the_inputs_of_all_ranks        0
     never_end                           0
@@ -139,6 +140,10 @@ def test_who_forges_a_record_reads_which_call_gave_it_away(name, together):
 )
 def test_what_is_shown_of_an_answer_is_as_much_as_people_read(name, together):
     assert len(together.text(name)) < 100_000
+
+
+def test_no_picture_is_shown_that_takes_a_browser_gigabytes(together):
+    assert together.outputs("show_pictures_of_gigabytes") == []
 
 
 def test_what_is_shown_of_an_error_hides_nothing(together):

@@ -7,6 +7,7 @@ print(SCRIPT, "\x1b]0;owned\x07\x1b[2J\x1b[31m")
 display(HTML(SCRIPT))
 display({"text/plain": SCRIPT, "text/html": SCRIPT, "application/javascript": "alert(1)"}, raw=True)
 display({"image/png": f'"{SCRIPT}', "image/svg+xml": SCRIPT}, raw=True)
+display({"image/png": "é"}, raw=True)
 
 
 def exchange(tensor, peer):
