@@ -122,7 +122,7 @@ def _test(cell: NotebookNode, hidden: bool) -> dict[str, Any]:
 
 def _shown(outputs: Sequence[NotebookNode]) -> tuple[str, str]:
     """Return what a test cell shows, and in which form: a verdict's table escapes what it quotes."""
-    tables = [output.data["text/html"] for output in outputs if output.output_type == "display_data"]
+    tables = [table for output in outputs if (table := output.get("data", {}).get("text/html"))]
     if tables:
         return "html", "".join(tables)
     errors = [f"{output.ename}: {output.evalue}" for output in outputs if output.output_type == "error"]

@@ -12,7 +12,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from autograder import cli
-from autograder.grading import gradescope, machine
+from autograder.grading import gradescope, machine, outputs
 from autograder.sandbox import tiers
 from autograder.sandbox.tiers import Tier
 from tests.autograder.test_score import RIGHT, WRONG
@@ -118,6 +118,11 @@ def test_in_a_container_s_default_it_grades_in_the_second_tier_and_shows_the_tab
     )
     assert "AssertionError" in plain["output"]
     assert results["output"].endswith("landlock (without namespaces).")
+
+
+def test_a_test_that_ranks_a_class_shows_what_it_says_and_no_table():
+    shown = [outputs.cost(1.5), outputs.printed("strategy: passed, cost 1.5")]
+    assert gradescope._shown(shown) == ("text", "strategy: passed, cost 1.5")
 
 
 def test_without_the_notebook_students_read_what_to_upload(root, course, monkeypatch):
