@@ -27,6 +27,9 @@ _ATTRIBUTES = {
     "td": ["colspan", "rowspan", "align"],
     "th": ["colspan", "rowspan", "align"],
 }
+# Of tags such as <b> that are not closed, how many hold for the next paragraph, too: thousands of both would
+# become millions.
+MOST_UNCLOSED = 20
 _STYLES = {"anchor-link", "highlight", *STANDARD_TYPES.values()}
 _PICTURE = tuple(f"data:image/{kind};base64," for kind in ("png", "jpeg", "gif", "webp"))
 # Without those of which the value can be the address of a picture.
@@ -76,12 +79,21 @@ def _is_allowed(tag: str, name: str, value: str) -> bool:
 
 @functools.cache
 def _cleaner() -> bleach.Cleaner:
-    return bleach.Cleaner(
+    cleaner = bleach.Cleaner(
         tags=[*_TEXT.split(), *_BLOCKS.split()],
         attributes=_is_allowed,
         protocols={*bleach.ALLOWED_PROTOCOLS, "data"},
         css_sanitizer=CSSSanitizer(allowed_css_properties=_CSS),
     )
+    tree = cleaner.parser.tree
+    begin_again = tree.reconstructActiveFormattingElements
+
+    def begin_few_again() -> None:
+        del tree.activeFormattingElements[:-MOST_UNCLOSED]
+        begin_again()
+
+    tree.reconstructActiveFormattingElements = begin_few_again
+    return cleaner
 
 
 def clean(html: str) -> str:

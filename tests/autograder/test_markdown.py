@@ -12,6 +12,7 @@ from nbgrader.converters import GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
 from traitlets.config import PyFileConfigLoader
 
+from autograder.grading.markdown import clean
 from autograder.grading.nbgrader_plugin import HideTests
 
 COURSE = Path(__file__).parents[2]
@@ -92,6 +93,11 @@ def test_what_students_write_to_be_read_stays():
     ):
         assert part in html
     assert 'href="https://pytorch.org"' in html and "<sub>2</sub>" in html
+
+
+def test_text_in_tags_that_are_never_closed_takes_little_room():
+    shown = clean("<p>" + "".join(f"<b title={number}>" for number in range(300)) + "<p>x" * 300)
+    assert shown.count("x") >= 300 and len(shown) < 100_000
 
 
 def test_it_is_no_button_of_formgrader_and_no_field():
