@@ -74,10 +74,12 @@ c.GenerateFeedback.preprocessors = [
     "nbconvert.preprocessors.CSSHTMLHeaderPreprocessor",
 ]
 # HTML in a student's Markdown must not run in a browser. nbgrader's own templates pass what comes of Markdown
-# to this filter only, which by itself would make links to old Jupyter servers relative.
+# to the second filter only, which by itself would make links to old Jupyter servers relative. The third one
+# by itself ends in an error at a code that names no colour.
 c.HTMLExporter.filters = {
     "markdown2html": "autograder.grading.markdown.to_html",
     "strip_files_prefix": "autograder.grading.markdown.clean",
+    "ansi2html": "autograder.grading.markdown.in_colours",
 }
 # Nor must HTML in a name. formgrader has no setting for its lists; only its server needs this.
 c.HTMLExporter.preprocessors = ["autograder.grading.formgrader.EscapeNames"]

@@ -1,8 +1,8 @@
 """Takes out of HTML what a browser would run: nbgrader's feedback and formgrader show what students wrote.
 
-Code, outputs and errors are escaped anyway. HTML in Markdown is not: nbgrader_config.py has it made
-by `to_html` and looked through by `clean`. Formgrader knows its buttons by their classes and its fields by
-their ids, so text may have none of these.
+Code, outputs and errors are escaped anyway, by `in_colours` where a terminal would show colours. HTML in
+Markdown is not: nbgrader_config.py has it made by `to_html` and looked through by `clean`. Formgrader knows
+its buttons by their classes and its fields by their ids, so text may have none of these.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import bleach
 from bleach.css_sanitizer import ALLOWED_CSS_PROPERTIES, CSSSanitizer
 from jinja2 import pass_context
 from jinja2.runtime import Context
+from nbconvert.filters import ansi2html, strip_ansi
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from pygments.token import STANDARD_TYPES
 
@@ -53,6 +54,14 @@ def to_html(context: Context, source: str) -> str:
     renderer = IPythonRenderer(escape=False, attachments=pictures)
     html: str = MarkdownWithMath(renderer=renderer).render(source)
     return html
+
+
+def in_colours(text: object) -> str:
+    """Return the HTML of what a terminal shows as nbconvert does, but also where a code names no colour."""
+    try:
+        return str(ansi2html(text))
+    except IndexError:
+        return str(ansi2html(strip_ansi(text)))
 
 
 def _only_styles(classes: str) -> bool:

@@ -75,6 +75,24 @@ def test_nothing_that_a_cell_shows_runs():
     assert running(html) == [] and html.count("owned()") >= 4
 
 
+@pytest.mark.parametrize("code", ["38", "48", "1;038"])
+def test_a_code_that_names_no_colour_ends_no_page(code):
+    text = f"\x1b[{code}m<b>\x1b[31mred"
+    shown = {"text/plain": text}
+    outputs = [
+        new_output("stream", text=text),
+        new_output("display_data", data=shown),
+        new_output("error", ename="E", evalue="", traceback=[text]),
+    ]
+    assert page(new_code_cell("", outputs=outputs)).count("&lt;b&gt;red") == 3
+
+
+def test_colours_of_a_terminal_stay():
+    assert 'class="ansi-red-fg">red<' in page(
+        new_code_cell("", outputs=[new_output("stream", text="\x1b[31mred")])
+    )
+
+
 def test_what_students_write_to_be_read_stays():
     text = (
         "# Why\n\n*two* **sends** `a < b`, $x < y$ [torch](https://pytorch.org)\n\n> quoted\n\n"
