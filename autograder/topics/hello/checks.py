@@ -103,6 +103,13 @@ class _Mean(_OfAllRanks):
 
     mean: torch.Tensor
 
+    def _on_any(self, by_rank: OnRanks) -> Problem | None:
+        problem = super()._on_any(by_rank)
+        own = [given[0] for given in self.inputs if given]
+        if problem and self.world_size > 1 and same([outcome.value for _, outcome in by_rank], own):
+            return replace(problem, mistake=mistakes.OWN_TENSOR)
+        return problem
+
     def __str__(self) -> str:
         shape = " × ".join(f"{size:,}" for size in self.mean.shape)
         return f"{self._ranks}, {shape} × {dtype_name(self.mean.dtype)}{self._how}"
@@ -116,12 +123,12 @@ class _Mean(_OfAllRanks):
             return Problem(mistakes.WRONG_FORM, f"{kind_of(self.mean)} {where}", kind_of(got))
         if not close(got, self.mean, TOLERANCE):
             want, found = difference_beyond(TOLERANCE, self.mean, got)
-            return Problem(self._reason(before, got), f"{want} {where}", found)
+            return Problem(self._reason(got), f"{want} {where}", found)
         if not same(outcome.arguments[0], before):
             return Problem(MODIFIED, f"`tensor` {where} as it was", "another one")
         return None
 
-    def _reason(self, before: torch.Tensor, got: torch.Tensor) -> Mistake:
+    def _reason(self, got: torch.Tensor) -> Mistake:
         """Return the mistake that gives this in place of the mean."""
         of_calls = {
             call_twice: OVERWRITTEN,
@@ -130,14 +137,12 @@ class _Mean(_OfAllRanks):
         }
         known = {of_calls[self.driver]: -self.mean} if self.driver else {}
         known |= {
-            mistakes.OWN_TENSOR: before,
             mistakes.SUMMED: self.mean * self.world_size,
             mistakes.DIVIDED_TWICE: self.mean / self.world_size,
             mistakes.DIVIDED_BY_FOUR: self.mean * self.world_size / 4,
         }
-        return next(
-            (why for why, value in known.items() if close(got, value, TOLERANCE)), mistakes.WRONG_MEAN
-        )
+        otherwise = FROM_AN_EARLIER_CALL if self.driver is call_again else mistakes.WRONG_MEAN
+        return next((why for why, value in known.items() if close(got, value, TOLERANCE)), otherwise)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,8 @@ FAILS_AS = {
     "fails_alone": ("RAISED", "a world of one rank"),
     "keeps_its_buffer": ("OVERWRITTEN", "a new tensor in every call"),
     "keeps_its_first_tensor": ("FROM_AN_EARLIER_CALL", "filled again"),
+    "adds_up_its_first_total_again": ("FROM_AN_EARLIER_CALL", "filled again"),
+    "broadcasts_that_of_rank_0": ("WRONG_MEAN", "before and after each line"),
     "only_in_one_dimension": ("WRONG_FORM", "shape and the dtype"),
     "returns_its_argument_alone": ("THE_ARGUMENT_ITSELF", "a tensor of its own"),
     "forgets_to_wait": ("NO_WAIT", "Keep every handle"),
@@ -117,6 +119,18 @@ def keeps_its_buffer(tensor):
 def keeps_its_first_tensor(tensor):
     own = BUFFERS.setdefault((tensor.shape, tensor.dtype), tensor)
     return total_of(own) / dist.get_world_size()
+
+
+def adds_up_its_first_total_again(tensor):
+    total = BUFFERS.setdefault((tensor.shape, tensor.dtype), tensor.clone())
+    dist.all_reduce(total)
+    return total / dist.get_world_size()
+
+
+def broadcasts_that_of_rank_0(tensor):
+    first = tensor.clone()
+    dist.broadcast(first, src=0)
+    return first
 
 
 def only_in_one_dimension(tensor):
