@@ -40,7 +40,7 @@ REAL = 4.0  # times above or below our own slowest and fastest median: other pro
 def matmul_intensity(code: Code, cases: int = 8, seed: int = 0) -> Cases:
     """Check `matmul_intensity` on some shapes and element sizes."""
     draw = random.Random(seed)
-    chosen = [(128, 1024, 1024, 2), (1, 4096, 4096, 2), (1, 1, 1, 4), (7, 5, 0, 8)]
+    chosen = [(128, 1024, 1024, 8), (1, 4096, 4096, 2), (1, 1, 1, 4), (7, 5, 0, 8)]
     drawn = ((*(draw.randrange(1, 10_000) for _ in "mnk"), draw.choice((1, 2, 4, 8))) for _ in range(cases))
     for m, n, k, size in (*chosen, *drawn):
         operations, elements = 2 * m * n * k, m * k + k * n + m * n
@@ -224,7 +224,7 @@ def _wrong_rate(answer: Any, bandwidth: float, copy_seconds: float) -> Problem |
         kind = mistakes.ONE_DIRECTION
     elif near(bandwidth / drivers.CACHED):
         kind = mistakes.FASTEST_COPY
-    elif near(copy_seconds) or any(near(bandwidth * unit) for unit in units):
+    elif near(copy_seconds) or near(1 / bandwidth) or any(near(bandwidth * unit) for unit in units):
         kind = mistakes.UNIT
     else:
         kind = mistakes.SLOW_COPIES if 0 < answer < bandwidth else mistakes.NUMBER

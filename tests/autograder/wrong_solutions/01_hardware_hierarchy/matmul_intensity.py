@@ -11,6 +11,7 @@ FAILS_AS = {
     "returns_nan": ("NUMBER", "with units"),
     "fails_without_operations": ("RAISED", "line that the message names"),
     "counts_bits": ("NUMBER", "with units"),
+    "takes_every_element_for_a_float32": ("NUMBER", "with units"),
 }
 
 
@@ -60,6 +61,10 @@ def fails_without_operations(m, n, k, bytes_per_element):
 
 def counts_bits(m, n, k, bytes_per_element):
     return 2 * m * n * k / (8 * bytes_per_element * traffic(m, n, k))
+
+
+def takes_every_element_for_a_float32(m, n, k, bytes_per_element):
+    return 2 * m * n * k / (4 * traffic(m, n, k))
 
 
 def returns_a_whole_number(m, n, k, bytes_per_element):

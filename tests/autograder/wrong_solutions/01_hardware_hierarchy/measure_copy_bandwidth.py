@@ -6,6 +6,7 @@ FAILS_AS = {
     "answers_in_gigabytes": ("UNIT", "no GB"),
     "answers_in_bits": ("UNIT", "no bits"),
     "answers_in_seconds": ("UNIT", "no seconds"),
+    "answers_in_seconds_per_byte": ("UNIT", "no seconds"),
     "takes_the_mean": ("SLOW_COPIES", "not the mean"),
     "takes_the_fastest": ("FASTEST_COPY", "not their minimum"),
     "takes_the_third": ("SLOW_COPIES or FASTEST_COPY", "median"),
@@ -61,6 +62,10 @@ def answers_in_bits(num_bytes):
 
 def answers_in_seconds(num_bytes):
     return statistics.median(durations(*buffers(num_bytes)))
+
+
+def answers_in_seconds_per_byte(num_bytes):
+    return 1 / right(num_bytes)
 
 
 def takes_the_mean(num_bytes):
