@@ -1,4 +1,4 @@
-"""Calls of a student's function: alone, with a list to fill, twice, and with an argument that is changed."""
+"""Calls of a student's function: alone, with tensors to fill, twice, and with an argument that is changed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,21 @@ def call(function: Code, arguments: Sequence[Any], keywords: dict[str, Any]) -> 
     return function(*arguments, **keywords)
 
 
+def call_in_place(function: Code, *arguments: Any, **keywords: Any) -> object:
+    """Call it with views of the tensors: giving one of them other memory leaves the given one unfilled."""
+    return function(*map(_view, arguments), **keywords)
+
+
 def call_with_tensors_to_fill(
     function: Code, tensor: torch.Tensor, to_fill: list[torch.Tensor] | None, *arguments: Any, **keywords: Any
 ) -> object:
     """Call it with a list of its own: putting another tensor into that leaves the given one unfilled."""
-    return function(tensor, None if to_fill is None else list(to_fill), *arguments, **keywords)
+    views = None if to_fill is None else [_view(each) for each in to_fill]
+    return function(_view(tensor), views, *arguments, **keywords)
+
+
+def _view(given: Any) -> Any:
+    return given.view_as(given) if isinstance(given, torch.Tensor) else given
 
 
 def call_twice(function: Code, tensor: torch.Tensor, *arguments: Any) -> object:

@@ -14,7 +14,12 @@ from typing import Any
 
 import torch
 
-from autograder.inside.drivers.calls import call_again, call_twice, call_with_tensors_to_fill
+from autograder.inside.drivers.calls import (
+    call_again,
+    call_in_place,
+    call_twice,
+    call_with_tensors_to_fill,
+)
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.settings import Setting, some_ranks
@@ -101,7 +106,7 @@ class _Variation(Setting):
         received: tuple[int, ...],
         summands: Sequence[Sequence[torch.Tensor]] | None = None,
         root_name: str | None = None,
-        driver: Callable[..., Any] | None = None,
+        driver: Callable[..., Any] = call_in_place,
     ) -> InPlaceCase:
         """Make a case of these inputs and expectations, one of each for every rank that takes part.
 
@@ -287,8 +292,8 @@ def exchange(setting: _Variation) -> InPlaceCase:
     With some shapes it is called twice: of one call the result must outlast the next, of another it must
     not be that of the call before.
     """
-    driver = {MATRIX: call_twice, FEW: call_again}.get(setting.shape)
-    calls = 2 if driver else 1
+    driver = {MATRIX: call_twice, FEW: call_again}.get(setting.shape, call_in_place)
+    calls = 1 if driver is call_in_place else 2
     tensors = setting.draw()
     paired = [rank != setting.world_size - 1 - rank for rank in setting.ranks]
     inputs = [

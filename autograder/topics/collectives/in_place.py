@@ -246,11 +246,17 @@ def _diagnose(
         return mistakes.UNFILLED, " (the wrong ones are as before the call)"
     if torch.equal(got.flatten().sort().values, want.flatten().sort().values):
         return mistakes.SHIFTED, " (all values are there, in another order)"
+    if before is not None and same(got, want + before) and not _is_summand(case, rank, before):
+        return mistakes.ADDED_ON, " (added to what was there before)"
     if _nearly(got, want):
         return mistakes.LOST_DIGITS, " (almost)"
     if case.summands is not None:
         return _summands(case, case.summands[rank], got)
     return mistakes.VALUE, ""
+
+
+def _is_summand(case: InPlaceCase, rank: int, tensor: torch.Tensor) -> bool:
+    return case.summands is not None and any(tensor is each for each in case.summands[rank])
 
 
 def _nearly(got: torch.Tensor, want: torch.Tensor) -> bool:

@@ -38,6 +38,9 @@ NOT_IN_PLACE = mistake("""the result is returned, not in place
 SHIFTED = patterned("""values in the wrong place
     The right values are on the wrong rank or in the wrong place: an index is off. Follow one chunk on
     paper, step by step, from where it starts to where it has to end.""")
+ADDED_ON = mistake("""added to what was in the argument
+    The argument to be filled may hold anything before the call. Overwrite it (copy_) instead of adding to
+    it.""")
 MISSING_SUMMAND = patterned("""a contribution is missing
     A contribution is lost on the way. Is every received tensor added before the next one arrives or the
     sum is passed on, and is every message waited for first?""")

@@ -2,6 +2,7 @@
 FAILS_AS = {
     "forgets_its_own": ("OWN_PART", "does not send its own part"),
     "appends_to_the_list": ("UNTOUCHED", "into the argument itself"),
+    "gives_its_item_the_memory_of_its_own": ("OWN_PART", "copy_"),
     "puts_other_tensors_into_the_list": ("UNTOUCHED", "gather_list[0] = ..."),
     "off_by_one": ("VALUE", "smallest failing case"),
     "everybody_to_everybody": ("BYTES", "send too much"),
@@ -51,6 +52,13 @@ def puts_other_tensors_into_the_list(tensor, gather_list, dst, group=None):
     collect(tensor, slots, position_of(dst, group), group)
     if gather_list is not None:
         gather_list[:] = slots
+
+
+def gives_its_item_the_memory_of_its_own(tensor, gather_list, dst, group=None):
+    root = position_of(dst, group)
+    if gather_list is not None:
+        gather_list[root].set_(tensor)
+    collect(tensor, gather_list, root, group)
 
 
 def off_by_one(tensor, gather_list, dst, group=None):

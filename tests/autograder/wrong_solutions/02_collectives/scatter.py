@@ -8,6 +8,8 @@ FAILS_AS = {
     "clears_the_list": ("MODIFIED", "belongs to the caller"),
     "calls_the_collective": ("FORBIDDEN", "send, recv"),
     "always_from_rank_0": ("RAISED", "other than rank 0"),
+    "adds_to_the_output": ("ADDED_ON", "Overwrite it"),
+    "makes_the_output_share_memory": ("OWN_PART", "copy_"),
     "returns_the_part": ("NOT_IN_PLACE", "copy_"),
 }
 
@@ -80,6 +82,20 @@ def calls_the_collective(output, scatter_list, src, group=None):
 
 def always_from_rank_0(output, scatter_list, src, group=None):
     deal(output, scatter_list, 0, group)
+
+
+def adds_to_the_output(output, scatter_list, src, group=None):
+    part = output.clone()
+    deal(part, scatter_list, position_of(src, group), group)
+    output += part
+
+
+def makes_the_output_share_memory(output, scatter_list, src, group=None):
+    if scatter_list is None:
+        deal(output, scatter_list, position_of(src, group), group)
+        return
+    deal(output.clone(), scatter_list, position_of(src, group), group)
+    output.set_(scatter_list[position_of(src, group)])
 
 
 def returns_the_part(output, scatter_list, src, group=None):
