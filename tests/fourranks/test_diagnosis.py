@@ -908,6 +908,12 @@ def test_a_message_that_is_received_as_another_dtype_is_told(group, given, taken
         assert given in shown and taken in shown and ("line 2" in shown or "line 3" in shown)
 
 
+def test_who_sends_to_a_receive_from_any_source_that_fails_does_not_wait_forever(group):
+    cell = "dist.send(torch.ones(0), 1) if rank == 0 else dist.recv(torch.ones(0)) if rank == 1 else None"
+    with pytest.raises(fourranks.RankError, match="(?s)Rank 1 raised.*Rank 0 waits in send to rank 1"):
+        group.execute(cell)  # Gloo refuses to receive no element from any source
+
+
 def test_receives_from_any_source_take_messages_of_any_size_that_fits(group):
     cell = """
     import time
