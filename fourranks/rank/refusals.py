@@ -77,8 +77,11 @@ def _accepts_scatter(arguments: Arguments, rank: int, size: int) -> bool:
     return rank != arguments.root_rank or _one_for_each(arguments.input, arguments.output, size)
 
 
-def _accepts_reduce_scatter(arguments: Arguments, _rank: int, size: int) -> bool:
-    return _one_for_each(arguments.input, arguments.output, size)
+def _accepts_reduce_scatter(arguments: Arguments, rank: int, size: int) -> bool:
+    match arguments.input, arguments.output:
+        case [[*tensors]], [tensor]:
+            return len(tensors) == size and _alike([tensors[rank]], tensor, 1)
+    return True
 
 
 def _accepts_all_gather_single(arguments: Arguments, _rank: int, size: int) -> bool:
