@@ -55,7 +55,7 @@ def _waits(scene: Scene) -> Iterator[str]:
     in_detail = bool(deadlock.conflicts) and (
         len({call.op for call in calls.values()}) == 1 or any(c.is_point_to_point for c in calls.values())
     )
-    for ranks in _alike(scene, calls):
+    for ranks in _alike(scene, calls, in_detail):
         call = calls[ranks[0]]
         missing = sorted({q for rank in ranks for q in deadlock.missing.get(rank, ())} - set(ranks))
         what = f"{describe(call, size, in_detail)} ({scene.place(call)})"
@@ -63,7 +63,7 @@ def _waits(scene: Scene) -> Iterator[str]:
         whom = f", for {name_ranks(missing)}" if missing and not named else ""
         verb = "called" if ranks[0] not in scene.waits else "wait in" if len(ranks) > 1 else "waits in"
         yield f"  {sentence_case(name_ranks(ranks))} {verb} {what}{whom}."
-    for ranks in _alike(scene, deadlock.failed):
+    for ranks in _alike(scene, deadlock.failed, in_detail=True):
         call = deadlock.failed[ranks[0]]
         how = "failed" if call.broke_group or not call.nbytes else "was refused"
         words = call.error.rstrip(".")
@@ -73,10 +73,10 @@ def _waits(scene: Scene) -> Iterator[str]:
         yield f"  {sentence_case(name_ranks(ranks))} {how}."
 
 
-def _alike(scene: Scene, calls: dict[int, Call]) -> list[list[int]]:
-    """Group the ranks that are in the same call on the same line."""
+def _alike(scene: Scene, calls: dict[int, Call], in_detail: bool) -> list[list[int]]:
+    """Group the ranks that are in the same call on the same line, as far as that is shown."""
     together: dict[tuple[str, str], list[int]] = {}
     for rank, call in sorted(calls.items()):
-        key = describe(call, len(scene.deadlock.views), in_detail=True), scene.place(call)
+        key = describe(call, len(scene.deadlock.views), in_detail), scene.place(call)
         together.setdefault(key, []).append(rank)
     return list(together.values())

@@ -157,10 +157,9 @@ def details_disagree(scene: Scene) -> str | None:
             f"Rank {objects[0]} communicates objects, and other ranks tensors: all ranks must call the same "
             "function."
         )
-    text = (
-        f"Rank {rank} and rank {other} disagree on the {' and the '.join(names) or 'number of elements'}: "
-        f"in one {op} all ranks must give the same."
-    )
+    counts = " and ".join(str(part[0]) for q in (rank, other) if (part := calls[q].part) is not None)
+    what = " and the ".join(names) or f"number of elements ({counts})"
+    text = f"Rank {rank} and rank {other} disagree on the {what}: in one {op} all ranks must give the same."
     if _place(calls[rank]) != _place(calls[other]):
         return (
             f"{text}\nThey call it from different places: if these are right as they are, one of the ranks "

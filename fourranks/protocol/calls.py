@@ -30,7 +30,7 @@ class Call:
     ranks: tuple[int, ...]  # members of the group
     seq: int = 0  # n-th collective of the group, or n-th message to (from) this peer with this tag, from 0
     index: int = 0  # n-th call of this rank since the group was formed
-    shape: tuple[int, ...] = ()  # of the tensor this rank puts in (the buffer, for a receive)
+    shape: tuple[int, ...] = ()  # of the tensor this rank puts in, or takes, if it puts in none
     dtype: str = ""
     nbytes: int = 0  # of all tensors that this rank puts in
     part: tuple[int, str] | None = None  # elements and dtype that ranks must give alike; None: may differ

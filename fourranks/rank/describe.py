@@ -44,8 +44,8 @@ def _describe(method: Method, call: Call, arguments: Arguments) -> Call | None:
     for tensor in given:
         elements += tensor.numel()
         call.nbytes += _nbytes(tensor)
-    if given:
-        call.shape, call.dtype = tuple(given[0].shape), _dtype_name(given[0].dtype)
+    if shown := given or tensors_in(arguments.output):  # what a rank takes from a scatter
+        call.shape, call.dtype = tuple(shown[0].shape), _dtype_name(shown[0].dtype)
     if method.exchange:
         call.part, call.exchange = (0, call.dtype), _exchange(arguments, len(ranks))
     elif method.agree == "input":

@@ -91,7 +91,7 @@ def _rows(scene: Scene) -> list[list[int]]:
     together: dict[tuple[object, object], list[int]] = {}
     for rank, view in deadlock.views.items():
         call = calls.get(rank)
-        place = (describe(call, 0, in_detail=True), call.file, call.line) if call else view.ended
+        place = (describe(call, 0, bool(deadlock.conflicts)), call.file, call.line) if call else view.ended
         together.setdefault((place, deadlock.missing.get(rank)), []).append(rank)
     return sorted(together.values())
 

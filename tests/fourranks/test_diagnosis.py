@@ -263,6 +263,34 @@ def explanation(group, cell, ranks=None):
             id="a return behind a branch that the rank does take",
         ),
         pytest.param(
+            "dist.scatter(x.repeat(1 + (rank == 2)), [x] * 4 if rank == 0 else None)",
+            "Rank 2 waits in scatter [src/dst 0, shape [4], float32] (Cell In[1], line 2: dist.scatter("
+            "x.repeat(1 + (rank == 2)), [x] * 4 if rank == 0 else None)). "
+            "Rank 0 and rank 2 disagree on the shape: in one scatter all ranks must give the same.",
+            id="a scatter from which one rank takes more than it is given",
+        ),
+        pytest.param(
+            "with dist.distributed_c10d._coalescing_manager():\n"
+            "    for _ in range(3 - (rank == 0)): dist.all_reduce(x)",
+            "Rank 0 and rank 1 disagree on the number of elements (4 and 6): in one all_reduce",
+            id="one tensor fewer in a batch",
+        ),
+        pytest.param(
+            "parts = [torch.ones(3 + part + (rank == 2 and part == 1)) for part in range(4)]\n"
+            "dist.reduce_scatter(torch.ones(3 + rank), parts)",
+            "Ranks 0-3 wait in reduce_scatter [SUM, shape [3], float32] (Cell In[1], line 3: "
+            "dist.reduce_scatter(torch.ones(3 + rank), parts)). "
+            "Rank 0 and rank 2 disagree on the number of elements (18 and 19)",
+            id="a reduce-scatter of unequal parts, of which ranks have different ones",
+        ),
+        pytest.param(
+            "shares = [1 + rank + other for other in range(4)]\nx = torch.ones(sum(shares))\n"
+            "if rank < 3: dist.all_to_all_single(x, -x, shares, shares)",
+            "Ranks 0-2 wait in all_to_all_single (Cell In[1], line 4: if rank < 3: dist.all_to_all_single("
+            "x, -x, shares, shares)), for rank 3.",
+            id="ranks whose calls differ in what is not shown",
+        ),
+        pytest.param(
             "if rank == 0: dist.scatter(x, [x] * 4)\nelif rank < 3: dist.scatter(x)",
             "Rank 3 skipped the scatter inside `if rank == 0:",
             id="a scatter that has ended on the other branch of some ranks",
