@@ -206,6 +206,8 @@ class Cell:
         if any(rank not in self.states for rank in self.pending):
             self.collect_reports(FREE_PATIENCE[1])
         self.whereabouts = {rank: self._whereabouts(rank) for rank in self._requests}
+        for rank in self.late:  # it may have got a SIGSTOP, and then it hears of nothing
+            self._workers[rank].send_signal(signal.SIGCONT)
         everything, patient_until = False, time.monotonic() + HANDLING_PATIENCE
         for patience in FREE_PATIENCE:
             if not self.pending:

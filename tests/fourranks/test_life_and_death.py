@@ -309,6 +309,15 @@ def test_code_that_takes_no_notice_of_interrupts_ends_with_its_variables(group, 
     assert group.pull("kept") == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("meanwhile", ["dist.barrier()", "import time; time.sleep(600)"])
+def test_ranks_of_which_one_got_a_sigstop_end_with_their_variables(group, meanwhile):
+    group.execute("kept = rank")
+    with pytest.raises(CellTimeout):
+        stop = "import os, signal\nif rank == 1: os.kill(os.getpid(), signal.SIGSTOP)"
+        group.execute(f"{stop}\n{meanwhile}", timeout=0.5)
+    assert group.pull("kept") == [0, 1, 2, 3]
+
+
 SAVES = """
 import time
 try:
