@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import multiprocessing.context
+import os
 import sys
 import threading
 import types
@@ -38,6 +39,7 @@ _TAKE_THE_GROUP_OF_THEIR_IMPORT = (
 def record_groups(recorder: Recorder) -> None:
     """Record the calls of all process groups that this process makes from now on, and what waits for them."""
     RecordingProcessGroup.recorder = recorder
+    os.register_at_fork(after_in_child=RecordingProcessGroup.note_fork)
     _replace(
         distributed_c10d,
         ProcessGroup=RecordingProcessGroup,

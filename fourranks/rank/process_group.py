@@ -53,6 +53,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
     meets_peers = False  # whether a first message on NCCL waits until its other side is issued
     notes_completions = True  # of traced calls without a waiter yet; otherwise the witness dates them
     era = -1  # the number of default groups before the one that there is: torch gives names again after each
+    forks = 0  # that lie between the rank and this process
     being_formed: RecordingProcessGroup | None = None
     formation: tuple[Call, tuple[Wait, float]] | None = None  # of the default group, while under way
     _batches: ClassVar[list[OpenBatch]] = []  # on NCCL
@@ -60,6 +61,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
     def __init__(self, store: Store, rank: int, size: int) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch describes one of two forms
         self.inner = self.delegate(store, rank, size)
+        self._made_after = self.forks
         self._identity: tuple[str, tuple[int, ...]] | None = None
         self._foreign = rescue.tcp_connections()  # open before this group connected
         self._own: set[rescue.Connection] = set()
@@ -145,6 +147,12 @@ class RecordingProcessGroup(dist.ProcessGroup):
         """Stop waiting for a group whose making was interrupted."""
         cls.being_formed = cls.formation = None
 
+    @classmethod
+    def note_fork(cls) -> None:
+        """Note that this process is a fork of the rank's: what ranks know of each other is not its own."""
+        cls.forks += 1
+        cls.recorder.work_alone()
+
     def _register_backend(self, *args: Any) -> None:
         super()._register_backend(*args)
         self.inner._register_backend(*args)
@@ -204,6 +212,19 @@ class RecordingProcessGroup(dist.ProcessGroup):
     def _mark_gpu(self) -> torch.cuda.Event | None:
         """Record a mark behind all that the GPU was given so far, before a call that is only launched."""
         return cuda.record_event(timed=self.recorder.calls is not None) if self.recorder.launches else None
+
+    def _issue(self, call: Call) -> None:
+        """Note that a call of this group starts.
+
+        Raises:
+            RuntimeError: this process was forked since, and the threads that carry out such calls were not.
+        """
+        if self._made_after != self.forks:
+            raise RuntimeError(
+                f"{call.name} was called in a process that a rank has forked ({place(*call.at)}), as workers "
+                "of a DataLoader are. It would never end there: call it in the rank itself."
+            )
+        self.recorder.issue(call)
 
     def _start(self, call: Call, start: Callable[[], T]) -> T:
         """Hand a call to the backend, which may refuse it."""
@@ -268,7 +289,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
             return self.inner.monitored_barrier(timeout, wait_all_ranks)  # torch says what is wrong
         call = call_on("monitored_barrier", *self.identity())
         call.asynchronous = False
-        self.recorder.issue(call)
+        self._issue(call)
         self.recorder.stand_still_in_conflict(call, timeout.total_seconds() if is_limit(timeout) else None)
         self.recorder.accept(call)
         # The other ranks wait for rank 0 without this timeout.
@@ -316,7 +337,7 @@ def _record(name: str, method: Method) -> None:
             return start()
         if recorder.variable is not None:
             call.look = recorder.variable.look(tensors_in(arguments.input))
-        recorder.issue(call)
+        self._issue(call)
         limit = self.limit()
         recorder.stand_still_in_conflict(
             call,

@@ -329,3 +329,32 @@ def test_init_process_group_in_a_process_of_a_rank_is_refused(group):
     )
     assert "was called in a process that a rank has started" in str(shown)
     assert str(shown).endswith("[0-2] 1")
+
+
+@pytest.mark.parametrize(
+    "call", ["dist.all_reduce(x)", "dist.send(x, (rank + 1) % 3)", "dist.monitored_barrier()"]
+)
+def test_a_call_in_a_process_that_a_rank_has_forked_is_refused(group, call):
+    shown = group.execute(
+        "import multiprocessing as mp\n"
+        f"def work():\n    x = torch.ones(1)\n    {call}\n"
+        "process = mp.get_context('fork').Process(target=work)\n"
+        "process.start(); process.join(); process.exitcode",
+        timeout=20,
+    )
+    name = call[len("dist.") : call.index("(")]
+    assert f"{name} was called in a process that a rank has forked (Cell In[1], line 4: {call})" in str(shown)
+    assert str(shown).endswith("[0-2] 1")
+    assert str(group.execute("x = torch.ones(1); dist.all_reduce(x); x")) == "[0-2] tensor([3.])"
+
+
+def test_processes_that_ranks_have_forked_may_form_a_group_of_their_own(group):
+    shown = group.execute(
+        "import multiprocessing as mp\n"
+        "def work():\n    x = torch.ones(1)\n    dist.all_reduce(x, group=dist.new_group())\n    print(x)\n"
+        "process = mp.get_context('fork').Process(target=work)\n"
+        "process.start(); process.join(); process.exitcode",
+        timeout=20,
+    )
+    assert str(shown) == "[0-2] tensor([3.])\n[0-2] 0"
+    assert str(group.execute("dist.all_reduce(x := torch.ones(1)); x")) == "[0-2] tensor([3.])"
