@@ -99,6 +99,8 @@ def _branch_not_taken(scene: Scene, parting: Parting) -> str | None:
     loop = next((each for each in around if each.kind == "loop"), None)
     if theirs and loop is not None and loop.line > block.line:
         return None  # it did take the branch, and left a loop on it
+    if not block.names_the_rank and (left := _left_by_rank(scene, parting)):
+        return left
     others = sentence_case(name_ranks(_alike(scene, parting)))
     text = f"the {parting.call.name} inside `{block.text}` ({scene.at(parting.line[0], block.line)})"
     if theirs and loop is not None and not block.names_the_rank:
@@ -216,18 +218,35 @@ def _ways_out_of(scene: Scene, parting: Parting, around: Sequence[tuple[Line, Bl
     return [*dict.fromkeys(found)]
 
 
+def _left_by_rank(scene: Scene, parting: Parting) -> str | None:
+    """Name a way out by rank of a function that the line of a parting calls, which may have been taken."""
+    lines, size = stack(parting.call), len(scene.deadlock.views)
+    for line in lines[lines.index(parting.line) + 1 :]:
+        for way in reversed(_ways_out_before(scene, line)):
+            blocks = scene.source.blocks(line.file, way.line)
+            if any(
+                block.names_the_rank and block.is_taken_by(parting.other, size) is not False
+                for block in blocks
+            ):
+                return _never_came(scene, parting, line, way)
+    return None
+
+
 def _left_before(scene: Scene, parting: Parting) -> str | None:
     """Explain a call in a function that the other rank has left in front of it."""
     if parting.their is None or not parting.has_left or scene.passes(parting.other, parting.line):
         return None
-    file, line, _ = parting.line
     ways = _ways_out_before(scene, parting.line)
-    if not ways:
-        return None
-    others = sentence_case(name_ranks(_alike(scene, parting)))
+    return _never_came(scene, parting, parting.line, ways[-1]) if ways else None
+
+
+def _never_came(scene: Scene, parting: Parting, line: Line, way: Exit) -> str:
+    """Say that a rank has left a function in front of this line, at least once."""
+    how_often = "at least once did not come" if scene.passes(parting.other, line) else "never came"
     return (
-        f"{others} never came to the {parting.call.name} on {scene.at(file, line)}: look at the "
-        f"{ways[-1].keyword} in front of it ({scene.at(file, ways[-1].line)})."
+        f"{sentence_case(name_ranks(_alike(scene, parting)))} {how_often} to the {parting.call.name} on "
+        f"{scene.at(line.file, line.line)}: look at the {way.keyword} in front of it "
+        f"({scene.at(line.file, way.line)})."
     )
 
 

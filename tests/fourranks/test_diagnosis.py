@@ -82,6 +82,30 @@ def explanation(group, cell, ranks=None):
             id="an early return",
         ),
         pytest.param(
+            "def check(step):\n    if rank != 0: return\n    dist.barrier()\n"
+            "for step in range(4):\n    dist.all_reduce(x)\n    if step % 2 == 0: check(step)",
+            "Ranks 1-3 never came to the barrier on line 4: look at the return in front of it (line 3).",
+            id="a return by rank in a function that is called on another branch",
+        ),
+        pytest.param(
+            "def check(step):\n    if rank != 0 and step > 1: return\n    dist.barrier()\n"
+            "for step in range(4):\n    dist.all_reduce(x)\n    if step % 2 == 0: check(step)",
+            "Ranks 1-3 at least once did not come to the barrier on line 4: look at the return in front",
+            id="a return by rank, the second time",
+        ),
+        pytest.param(
+            "def check(step):\n    if rank != 0: return\n    dist.barrier()\n"
+            "for step in range(4):\n    dist.all_reduce(x)\n    if step == 3: check(step)",
+            "Ranks 1-3 never came to the barrier on line 4: look at the return in front of it (line 3).",
+            id="a return by rank, with nothing behind it",
+        ),
+        pytest.param(
+            "def check(step):\n    if rank != 0: return\n    dist.barrier()\n"
+            "for step in range(4):\n    dist.all_reduce(x)\n    if rank == 0: check(step)",
+            "Ranks 1-3 skipped the barrier inside `if rank == 0: check(step)` (line 7).",
+            id="a return by rank that no other rank comes to",
+        ),
+        pytest.param(
             "for step in range(4):\n    if step > 5: break\n    dist.all_reduce(x)\n"
             "    if rank == step == 1: break",
             "Look at the break in line 3 and the break in line 5.",
