@@ -130,8 +130,10 @@ class RankShell(InteractiveShell):
             super().init_ipython_dir(ipython_dir)  # type: ignore[no-untyped-call]
 
     def init_profile_dir(self, profile_dir: ProfileDir | None) -> None:
-        with contextlib.suppress(OSError, ProfileDirError):
+        try:
             super().init_profile_dir(profile_dir)  # type: ignore[no-untyped-call]
+        except (OSError, ProfileDirError):
+            self.db: dict[str, Any] = {}  # %cd notes in it where it has been
 
     def init_user_ns(self) -> None:
         super().init_user_ns()  # type: ignore[no-untyped-call]
