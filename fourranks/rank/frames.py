@@ -109,7 +109,8 @@ _callers: dict[tuple[int, ...], tuple[Caller, list[CodeType]]] = {}
 def caller(frame: FrameType | None) -> Caller:
     """Find the reader's code that led to this frame.
 
-    Without any such code: the innermost line that is not torch's, or for autograd's own threads "backward".
+    Without any such code: the innermost line that is not torch's. If there is none, the rank itself asks, as
+    it forms the default group, or one of autograd's own threads.
     """
     own: list[Line] = []
     library: FrameType | None = None
@@ -134,7 +135,8 @@ def caller(frame: FrameType | None) -> Caller:
                 library = library or (frame if owner is Owner.LIBRARY else None)
         frame = frame.f_back
     if not own:
-        at = _line(any_other) if any_other is not None else Line("", 0, "backward")
+        nowhere = Line("", 0, "outside of your code" if is_below else "backward")
+        at = _line(any_other) if any_other is not None else nowhere
         return Caller(at, (), part, function)
     return Caller(own[0], tuple(own[1:]), ", ".join(filter(None, [_named(library), part])), function)
 

@@ -126,6 +126,17 @@ def test_a_rank_that_dies_in_reserve_is_missed_when_it_is_needed(group):
         group.execute("1")
 
 
+def test_ranks_that_cannot_be_connected_are_in_no_line_of_the_readers(group):
+    group.execute(
+        "from fourranks.rank import default_group\n"
+        "def fail(*_): raise RuntimeError('no such interface')\n"
+        "if rank == 1: default_group.TORCH_INIT = fail"
+    )
+    with pytest.raises(StartError) as caught:
+        group.resize(3)
+    assert "Ranks 0,2 wait in init_process_group (outside of your code), for rank 1." in str(caught.value)
+
+
 def test_a_stopped_world_cannot_be_resized(group):
     group.stop()
     with pytest.raises(FourRanksError, match="stopped"):
