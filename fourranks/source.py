@@ -40,6 +40,9 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _Placed: TypeAlias = (  # nodes that have line numbers
     ast.stmt | ast.expr | ast.ExceptHandler | ast.pattern | ast.arg | ast.keyword | ast.alias
 )
+_NAMES_THE_RANK = re.compile(
+    r"rank|process_index|\bis_\w*(main|master|leader|chief|first|_zero)", re.IGNORECASE
+)
 _BEGINS_NO_STATEMENT = re.compile(r"(?=[\s#)\]}]|$)|(else|elif|except|finally)\b")
 
 
@@ -61,9 +64,7 @@ class Block:
     @property
     def names_the_rank(self) -> bool:
         """Whether it is plain that ranks are meant to differ here."""
-        return (
-            re.search(r"rank|\bis_\w*(main|master|leader|chief|first)", self.text, re.IGNORECASE) is not None
-        )
+        return _NAMES_THE_RANK.search(self.text) is not None
 
     @property
     def is_main_part(self) -> bool:

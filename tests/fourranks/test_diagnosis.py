@@ -326,6 +326,18 @@ def explanation(group, cell, ranks=None):
             id="a branch that asks for the main process by a function",
         ),
         pytest.param(
+            "from types import SimpleNamespace\ntrainer = SimpleNamespace(is_global_zero=rank == 0)\n"
+            "if trainer.is_global_zero: dist.barrier()",
+            "Ranks 1-3 skipped the barrier inside `if trainer.is_global_zero: dist.barrier()` (line 4). "
+            "A collective needs every rank of its group: move it out of the branch.",
+            id="a branch by the name that Lightning gives rank 0",
+        ),
+        pytest.param(
+            "process_index = rank\nif process_index == 0: dist.barrier()",
+            "A collective needs every rank of its group: move it out of the branch.",
+            id="a branch by the name that Accelerate gives the rank",
+        ),
+        pytest.param(
             "def save():\n    if rank == 0:\n        dist.barrier()\n"
             "for step in range(4):\n    dist.all_reduce(x)\n    if step % 2: save()",
             "Ranks 1-3 skipped the barrier inside `if rank == 0:` (line 3).",
