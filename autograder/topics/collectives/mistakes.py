@@ -22,8 +22,9 @@ FORBIDDEN = mistake("""a call that is not allowed here
 UNTOUCHED = patterned(
     """no result in the argument
     The result has to be written into the argument itself (copy_, or receiving into it). An assignment
-    such as `tensor = ...`, `tensor = tensor + ...` or `gather_list[0] = ...` only renames something. And
-    where messages are sent from the argument, it first needs this rank's own part.""",
+    such as `tensor = ...`, `tensor = tensor + ...` or `gather_list[0] = ...` only renames something, and
+    `tensor.data = ...` leaves the memory of the argument as it is, which other tensors may share. And where
+    messages are sent from the argument, it first needs this rank's own part.""",
     needs_no_hint=True,
 )
 OWN_PART = mistake("""the root leaves itself out
