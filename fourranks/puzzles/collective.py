@@ -98,7 +98,7 @@ def read_rounds(moves: Any, shape: Exchange) -> list[list[Send]]:
 
 def _rounds(moves: Any, shape: Exchange) -> list[list[Send]]:
     if isinstance(moves, str):
-        raise RuleBroken("Give a list of rounds, not a text.")
+        raise RuleBroken("Give a list of rounds, not a string.")
     most = min(shape.most_rounds, MOST_ROUNDS)
     rounds = items(moves, most, "The plan")
     if len(rounds) > most:

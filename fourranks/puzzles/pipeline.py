@@ -133,7 +133,7 @@ def _orders(moves: Any, shape: Pipeline) -> Iterable[Any]:
     if callable(moves):
         return [moves(rank) for rank in range(shape.ranks)]
     if isinstance(moves, str):
-        raise RuleBroken(f"Give a list of {shape.ranks} orders, one for each rank, not one text for all.")
+        raise RuleBroken(f"Give a list of {shape.ranks} orders, one for each rank, not one string for all.")
     orders = items(moves, shape.ranks, "The schedule")
     if len(orders) != shape.ranks:
         more = "more" if len(orders) > shape.ranks else str(len(orders))

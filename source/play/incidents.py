@@ -16,7 +16,8 @@
 # Each of these training jobs is a real program that runs on four real ranks, and each has one fault. You are
 # on call. Find out **on which rank** the fault shows, **which line** is wrong and **what** the cause is.
 #
-# 1. `incidents.start(...)` shows the alarm, puts the program into the folder `incidents/` beside this notebook, and starts the clock.
+# 1. `incidents.start(...)` shows the alarm, copies the program into the folder `incidents/` beside this
+#    notebook, and starts the clock.
 # 2. Run the program in the cell below, as often as you like. Its variables are on the ranks afterwards: look at them in `%%ranks` cells of your own. You may
 #    edit your copy of the program; line numbers are those of the copy as it was handed out.
 # 3. Give your answer **once**. It is worth 3 points for the rank, 3 for the line, 4 for the cause, and 2 for speed if it is right. Then the explanation follows: how the tools show
@@ -30,7 +31,8 @@
 # | a deadlock's explanation | which rank waits where, and for which other rank |
 # | `%%ranks` with a variable's name | the variable on every rank; equal values are shown once |
 #
-# A program needs a few seconds. No incident takes your machine down: the one that runs out of memory runs out of its own small budget.
+# A program runs for a few seconds. No incident takes your machine down: the program that runs out of memory
+# has a small limit of its own.
 
 # %%
 from fourranks import incidents

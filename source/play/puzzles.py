@@ -13,15 +13,15 @@
 # %% [markdown]
 # # Puzzles: sixteen boards
 #
-# Ten to fifteen minutes each. Eight boards are about pipelines: put the work of each rank in an order that
-# takes the fewest ticks. Eight are about collectives: send messages so that all ranks have what they need
-# after the fewest rounds. Change the moves in a cell and run it (Shift+Enter): the board plays them, draws
-# what happened, and shows where a rule was broken. Each board has a **par**, the lowest score that is
-# possible: once you reach it, the board tells you why.
+# Each board takes ten to fifteen minutes. Eight boards are about pipelines: put the work of each rank in an
+# order that takes the fewest ticks. Eight are about collectives: send messages so that all ranks have the
+# data that they need after the fewest rounds. Change the moves in a cell and run it (Shift+Enter): the board
+# plays them, draws what happened, and shows where a rule was broken. Each board has a **par**, the lowest
+# score that is possible: once you reach it, the board tells you why.
 #
 # Your records are kept in `puzzle_records.json` beside this notebook. Below each attempt there is a line that
 # you can share: it does not reveal your solution. You need no ranks for this notebook, only Python: write
-# moves as texts and lists, or as a function that computes them.
+# moves as strings and lists, or as a function that computes them.
 
 # %%
 from fourranks.puzzles import board, scores
@@ -31,7 +31,7 @@ from fourranks.puzzles import board, scores
 #
 # A schedule is a list with one order for each rank. `F3` is the forward of microbatch 3, and `B3` its
 # backward. A rank does its tasks in your order, each as soon as it can: a forward needs the forward of the
-# rank before, and a backward needs the backward of the rank after. A microbatch's activations take memory on
+# previous rank, and a backward needs the backward of the next rank. A microbatch's activations take memory on
 # a rank from the start of its forward to the end of its backward; the strip below each rank shows how many
 # are there. [Lecture 07](../lectures/07_pipeline_parallelism/lecture.ipynb) has the ideas.
 #
@@ -51,7 +51,7 @@ board("Two and four").play(
 # %% [markdown]
 # ### 2. Four of eight
 #
-# You can also pass a function that takes the rank and returns its order, as a text or as a list of `("F",
+# You can also pass a function that takes the rank and returns its order, as a string or as a list of `("F",
 # microbatch)` and `("B", microbatch)`. So you can play the schedules that you wrote in [exercise
 # 07](../exercises/07_pipeline_parallelism/exercise.ipynb).
 

@@ -70,7 +70,7 @@ class Mistaken:
 SCHEDULES = {
     "nothing": (None, "The schedule has to be a list, not None."),
     "a number": (7, "The schedule has to be a list, not 7."),
-    "one text": ("F0 B0", "Give a list of 2 orders, one for each rank, not one text for all."),
+    "one text": ("F0 B0", "Give a list of 2 orders, one for each rank, not one string for all."),
     "too few ranks": (["F0"], "There are 2 ranks, so the schedule needs 2 orders, not 1."),
     "too many ranks": (["F0"] * 3, "There are 2 ranks, so the schedule needs 2 orders, not more."),
     "endless ranks": (itertools.repeat("F0"), "There are 2 ranks, so the schedule needs 2 orders, not more."),
@@ -132,7 +132,7 @@ def negative_forever():
 
 PLANS = {
     "nothing": (None, "The plan has to be a list, not None."),
-    "a text": ("0>1", "Give a list of rounds, not a text."),
+    "a text": ("0>1", "Give a list of rounds, not a string."),
     "a function that raises": (lambda: [][0], "Your code raised IndexError"),
     "endless rounds": (negative_forever, "The plan has more than 24 rounds, and this board allows 24."),
     "an endless round": ([itertools.repeat((0, 1))], "Round 1 has more than 4 messages"),
