@@ -74,8 +74,8 @@ ledger.answers(remembered)
 # The first and the third deserve a number. Training costs about 6 operations for each parameter and token.
 # Forward, each weight is multiplied with one number of the token and added to a sum: 2 operations. Backward
 # does two such products, one for the gradient of the layer's input and one for that of its weights: 4 more.
-# And with mixed-precision Adam it keeps about 16 bytes for each parameter (weights, gradients, and what Adam
-# remembers). GPT-3 has 175 billion parameters and was trained on 300 billion tokens.
+# And with mixed-precision Adam, training keeps about 16 bytes for each parameter (weights, gradients, and
+# Adam's moments). GPT-3 has 175 billion parameters and was trained on 300 billion tokens.
 #
 # **Question.** How many years would one H100 take at half of its peak, and how many H100s are needed just to
 # hold those bytes?

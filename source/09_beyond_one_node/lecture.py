@@ -54,7 +54,7 @@ ledger.answers(remembered)
 # ## 1. A cell becomes a program
 #
 # Notebooks are for exploring. A training run that lasts for days is a program: a scheduler starts it, and
-# restarts it after a failure, without your presence. The cell below has three additions for that:
+# restarts it after a failure, while you are away. The cell below has three additions for that:
 #
 # - It forms its process group from the environment: the launcher tells each process its `RANK`, the
 #   `WORLD_SIZE`, and the address of the rendezvous. Our ranks already have a group, so here
