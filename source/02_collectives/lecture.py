@@ -418,8 +418,9 @@ chain_seconds = None  # your prediction
 
 # %% [markdown]
 # Now on real ranks. One element of the tensor stands for one megabyte; before each message the sender sleeps
-# for as long as its upload would take. One second of the story lasts 20 ms here. The ranks use Gloo even where
-# there are GPUs: its `recv` returns when the data is there, so no rank passes on what it does not have yet.
+# for as long as its upload would take. One second of the story lasts 20 ms here. The ranks use Gloo even
+# where there are GPUs: its `recv` returns when the data is there, so no rank passes on data that it does not
+# have yet.
 
 # %%
 # %ranks start -n 8 --backend gloo
@@ -588,8 +589,8 @@ def step(give, take):
 
 
 # %% [markdown]
-# **First phase.** In each of N − 1 steps a rank sends one chunk, and *adds* what it receives to its own copy of the chunk with the next
-# lower number. The sums travel around the ring and grow.
+# **First phase.** In each of N − 1 steps a rank sends one chunk and receives another, whose number is one
+# lower; it *adds* the received chunk to its own copy of that chunk. The sums travel around the ring and grow.
 #
 # **Question.** After 3 steps, how many of its 4 chunks does a rank hold as the full sum of all ranks?
 

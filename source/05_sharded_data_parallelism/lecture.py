@@ -363,7 +363,7 @@ class Stage3:
 # %% [markdown]
 # Note what is missing: there is no averaging of gradients, and no all-gather after the step. The gradient of
 # an all-gather **is** a reduce-scatter, so sharding has become a part of backward, and the rest of the loop
-# is that of a single process.
+# is the same as in a single process.
 #
 # **Question.** What does stage 3 send, in P?
 

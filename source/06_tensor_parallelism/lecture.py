@@ -144,8 +144,8 @@ print(predicted(columns_collective, rows_collective), end="")
 # ## 2. The MLP with an all-gather after each layer
 #
 # The simplest plan is to cut all matrices by columns, and to gather after every layer, so that the next layer
-# has all of its input. The model is that of lecture 04: 4 layers of width 1024, GELU, a batch of 128 rows,
-# which **all** ranks have. Each rank holds 1024 × 256 of each weight.
+# has all of its input. The model is the same as in lecture 04: 4 layers of width 1024, GELU, a batch of 128
+# rows, which **all** ranks have. Each rank holds 1024 × 256 of each weight.
 
 # %%
 plan = [
@@ -1705,8 +1705,8 @@ Code(inspect.getsource(learner.TransformerBlock.forward), language="python")
 
 # %% [markdown]
 # `enter` is our f and `leave` is our g. `share` gives a rank its heads and hidden units, and inserts the two
-# functions. Embedding, norms and head are replicated: every rank computes the same. The training loop is that
-# of a single process.
+# functions. Embedding, norms and head are replicated: every rank computes the same. The training loop is the
+# same as for a single process.
 #
 # **Question.** The model has four blocks of width 160 and 1.29 million parameters. A batch has 16 rows of 64 characters. How many MiB will
 # each rank send in a step? And how many would it send in lecture 04's data parallelism?

@@ -223,7 +223,7 @@ compare({m: bubble(rows) for m, rows in runs.items()}, formula, empty, "", "Bubb
 # 8 that is 37.5 %, while the share of the total is 27 %. So always check what a percentage refers to.
 #
 # The first rule of pipelines is: **never push the whole batch**. A microbatch's rows are rows of the same
-# batch, so for any m the outputs are those of one process.
+# batch, so for any m the outputs are the same as in one process.
 
 # %% [markdown]
 # ## 3. And back again
@@ -1212,8 +1212,8 @@ stages = [Stage(layer(rank))]
 takes["W"] = 20
 
 # %% [markdown]
-# The rule is that of 1F1B, with a W as soon as more than `rank` of them are pending. The last rank postpones
-# the most, because all others wait for the gradients that it sends.
+# The rule is the same as for 1F1B, with a W added as soon as more than `rank` of them are pending. The last
+# rank postpones the most, because all others wait for the gradients that it sends.
 #
 # **Question.** Forward, B and W take one tick each; 1F1B's backward took two. How large is the bubble now?
 
