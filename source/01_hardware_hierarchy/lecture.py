@@ -325,8 +325,8 @@ finding(
 # distributed training measures everything *per link*: every added rank adds arithmetic, but it adds bandwidth
 # only if it brings a link of its own.
 #
-# Look at the top of the chart, too: the *slow* memory of a GPU, from which kernels fetch as rarely as
-# possible, is faster than all the L1 caches that these ranks used.
+# Look at the top of the chart, too. HBM is the *slow* memory of a GPU, from which kernels fetch as rarely as
+# possible; the sentence above compares it with the fastest caches that these ranks used.
 
 # %% [markdown]
 # ## 4. The roofline
