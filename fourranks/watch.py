@@ -299,21 +299,10 @@ def _failed(rank: int, call: Call, reports: Reports) -> dict[int, Call]:
     """Return the other side of this call on ranks that it needs, where that has ended with an error."""
     if call.is_point_to_point:
         needed = set(call.ranks) - {rank} if call.peer is None else {call.peer}
-        return {
-            q: their
-            for q in needed
-            for their in reports[q].failed
-            if is_other_side(rank, call, their) or _may_have_taken(call, their)
-        }
+        return {q: their for q in needed for their in reports[q].failed if is_other_side(rank, call, their)}
     place = call.place_in_group
     needed = _needed(rank, call)
     return {q: their for q in needed for their in reports[q].failed if their.place_in_group == place}
-
-
-def _may_have_taken(call: Call, their: Call) -> bool:
-    """Tell whether a receive from any source of another rank could have been for this message."""
-    is_for_any = call.op == "send" and their.takes_from_any
-    return is_for_any and (their.group, their.tag) == (call.group, call.tag)
 
 
 def is_other_side(rank: int, call: Call, their: Call) -> bool:

@@ -32,8 +32,11 @@ LONGEST_ERROR = 300  # characters of a backend's error that a report carries
 
 
 def from_connection(error: Exception) -> bool:
-    """Return whether an error of Gloo's comes from a connection, which it closes then."""
-    return "gloo/transport" in str(error)
+    """Return whether an error of Gloo's comes from a connection, which it closes then.
+
+    One that is enforced is about an argument, also where the code of connections has looked at it.
+    """
+    return "gloo/transport" in str(error) and not str(error).startswith("[enforce fail at ")
 
 
 class Recorder:

@@ -115,7 +115,8 @@ def _accepts_all_to_all_single(arguments: Arguments, _rank: int, size: int) -> b
 
 
 def _accepts_message(arguments: Arguments, _rank: int, _size: int) -> bool:
-    return arguments.tag >= 0 and all(tensor.is_contiguous() for tensor in arguments.input)
+    has_place = arguments.peer is not None or all(tensor.numel() for tensor in arguments.input)
+    return has_place and arguments.tag >= 0 and all(tensor.is_contiguous() for tensor in arguments.input)
 
 
 _ACCEPTS: dict[str, Callable[[Arguments, int, int], bool]] = {

@@ -978,6 +978,21 @@ def test_who_sends_to_a_receive_from_any_source_that_fails_does_not_wait_forever
         group.execute(cell)  # Gloo refuses to receive no element from any source
 
 
+def test_a_receive_that_gloo_refuses_can_be_caught_and_made_again(group):
+    cell = """
+    import time
+    if rank == 0: dist.send(torch.ones(2), 1)
+    if rank == 1:
+        try:
+            dist.recv(torch.ones(0))  # no element, from any source
+        except RuntimeError:
+            time.sleep(2)
+        dist.recv(received := torch.zeros(2))
+        print(received)
+    """
+    assert str(group.execute(textwrap.dedent(cell), timeout=20)) == "[1] tensor([1., 1.])"
+
+
 def test_receives_from_any_source_take_messages_of_any_size_that_fits(group):
     cell = """
     import time
