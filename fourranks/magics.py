@@ -298,8 +298,7 @@ def _show_error(
             if getattr(shell, "kernel", None) is not None and error.scene is not None:
                 display(DeadlockFigure(error.scene))
         case RankError():
-            magics = shell.magics_manager.registry[RanksMagics.__name__]
-            error.hint = hints.of_the_ranks(error, shell.user_ns, magics.just_started)
+            error.hint = hints.of_the_ranks(error, shell.user_ns, _magics_of(shell).just_started)
         case UsageError() if hint := hints.of_a_magic(error):
             error.args = (f"{error} {hint}",)
         case NameError() if hint := hints.of_the_notebook(getattr(error, "name", None) or "", shell.user_ns):
@@ -321,10 +320,15 @@ def _no_debugger(shell: InteractiveShell) -> Iterator[None]:
         shell.call_pdb = call_pdb
 
 
+def _magics_of(shell: InteractiveShell) -> RanksMagics:
+    magics: RanksMagics = shell.magics_manager.registry[RanksMagics.__name__]
+    return magics
+
+
 def add_to(shell: InteractiveShell) -> None:
     """Add the magics, what goes on before each cell, and how errors are shown."""
     shell.register_magics(RanksMagics)
-    magics = shell.magics_manager.registry[RanksMagics.__name__]
+    magics = _magics_of(shell)
     shell.magics_manager.register_function(magics.misplaced, "line", _MISPLACED)
     shell.events.register("pre_run_cell", magics.note_cell)
     shell.set_custom_exc((Explained, NameError, ValueError, UsageError), _show_error)
@@ -335,7 +339,7 @@ def remove_from(shell: InteractiveShell) -> None:
     """Take all of that away again."""
     completion.remove(shell)
     every_cell.turn_off(shell)
-    magics = shell.magics_manager.registry[RanksMagics.__name__]
+    magics = _magics_of(shell)
     shell.events.unregister("pre_run_cell", magics.note_cell)
     shell.magics_manager.magics["line"].pop(_MISPLACED, None)
     magics.close()
