@@ -21,7 +21,7 @@ from autograder.kit.case import Case, Result
 from autograder.kit.messages import mismatched
 from autograder.kit.mistakes import FORBIDDEN_LIBRARY, NOT_DEFINED, NOT_IMPLEMENTED, UNTOLD_TRAFFIC
 from autograder.kit.problem import Problem
-from autograder.kit.received import too_little
+from autograder.kit.received import calls_of, too_little
 from autograder.kit.student import Function, Outcome
 from autograder.kit.verdict import Verdict
 
@@ -158,8 +158,7 @@ def _backends(handle: Function, case: Case) -> list[str]:
 
 def _examined(case: Case, outcomes: Sequence[Outcome | None]) -> Problem | None:
     try:
-        calls = [outcome.calls if outcome else [] for outcome in outcomes]
-        return case.understood(case.examine(outcomes) or too_little(case.received, calls))
+        return case.understood(case.examine(outcomes) or too_little(case.received, calls_of(outcomes)))
     except Unmarked as error:  # something has run in place of the driver, or driven it
         return Problem(UNTOLD_TRAFFIC, case.answered, f"another course of events: {error}")
 

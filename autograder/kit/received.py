@@ -32,6 +32,11 @@ _GOT: dict[str, Callable[[int, int, bool], int]] = {
 }
 
 
+def calls_of(outcomes: Sequence[Outcome | None]) -> Calls:
+    """Return the calls of each rank; none where nothing was called."""
+    return [outcome.calls if outcome else [] for outcome in outcomes]
+
+
 def named(call: Call) -> str:
     """Name a call as the student wrote it."""
     return f"dist.{call.op} in line {call.line}"

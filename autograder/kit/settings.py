@@ -31,6 +31,11 @@ class Setting:
     def ranks(self) -> tuple[int, ...]:
         return self.members or tuple(range(self.world_size))
 
+    @property
+    def positions(self) -> dict[int, int]:
+        """Return the position in the group of each rank that takes part."""
+        return {rank: position for position, rank in enumerate(self.ranks)}
+
     def model_seed(self, rank: int) -> int:
         """Return another seed on every rank, so that a missing broadcast shows."""
         return self.draws.seed(rank)
@@ -45,7 +50,7 @@ class Setting:
 
     def inputs(self, arguments: Callable[[int, int], tuple[Any, ...]]) -> list[tuple[Any, ...] | None]:
         """Make the arguments of each rank that takes part, by position in the group and rank."""
-        positions = {rank: position for position, rank in enumerate(self.ranks)}
+        positions = self.positions
         return [
             arguments(positions[rank], rank) if rank in positions else None for rank in range(self.world_size)
         ]
@@ -69,7 +74,7 @@ class Setting:
             received: bytes that a rank needs from others where there are others, by position in the group.
             fields: more of the trial's own, or others than are made here.
         """
-        positions = {rank: position for position, rank in enumerate(self.ranks)}
+        positions = self.positions
         made: dict[str, Any] = {
             "title": self.title(what),
             "inputs": self.inputs(arguments),

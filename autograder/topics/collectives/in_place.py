@@ -20,6 +20,7 @@ from autograder.kit.case import Case
 from autograder.kit.messages import mismatched
 from autograder.kit.mistakes import FROM_AN_EARLIER_CALL, MODIFIED, OVERWRITTEN, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem
+from autograder.kit.received import calls_of
 from autograder.kit.settings import ranks_in_words
 from autograder.kit.student import Outcome
 from autograder.kit.values import difference, dtype_name, kind_of, same
@@ -142,7 +143,7 @@ def _receivers(failure: RunFailed) -> dict[int, int | None]:
 
 
 def _first_problem(case: InPlaceCase, outcomes: Sequence[Outcome | None]) -> Problem | None:
-    calls = [outcome.calls if outcome else [] for outcome in outcomes]
+    calls = calls_of(outcomes)
     broken = violation(case.budget, calls)
     if broken and broken.mistake is mistakes.FORBIDDEN:  # whatever it computed, it is not the student's work
         return broken

@@ -26,6 +26,7 @@ from autograder.kit.draws import Draws
 from autograder.kit.messages import mismatched
 from autograder.kit.mistakes import MODIFIED, Mistake
 from autograder.kit.problem import Problem
+from autograder.kit.received import calls_of
 from autograder.kit.settings import WORLD_SIZES, Setting, some_ranks
 from autograder.kit.student import Outcome
 from autograder.kit.values import apart, close, kind_of, largest_difference
@@ -175,7 +176,7 @@ class _PipelinedRun:
 
     def verify(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
         """Find the first broken rule, on the last stage first: what goes wrong there goes up to all."""
-        calls = [outcome.calls if outcome else [] for outcome in outcomes]
+        calls = calls_of(outcomes)
         if problem := self._broken((self._neighbours, self._weights), outcomes):
             return problem
         if problem := self._broken((self._loss, self._gradients), outcomes):

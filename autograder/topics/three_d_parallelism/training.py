@@ -24,7 +24,7 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, first
-from autograder.kit.received import not_waited_for_on_any
+from autograder.kit.received import calls_of, not_waited_for_on_any
 from autograder.kit.settings import taking_part
 from autograder.kit.student import Outcome
 from autograder.kit.values import apart, kind_of
@@ -137,8 +137,7 @@ class _RunOnMesh:
         broken = (
             rule(rank, where, outcome) for rule in rules for rank, (where, outcome) in self._last_first(ranks)
         )
-        calls = [outcome.calls for _, outcome in ranks]
-        return unwaited(calls) or not_waited_for_on_any(ranks) or first(broken)
+        return unwaited(calls_of(outcomes)) or not_waited_for_on_any(ranks) or first(broken)
 
     def _last_first(self, ranks: Sequence[tuple[str, Outcome]]) -> list[tuple[int, tuple[str, Outcome]]]:
         """Give the ranks of the last stage first: what goes wrong there goes up to all."""
