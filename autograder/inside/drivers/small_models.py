@@ -132,17 +132,21 @@ class Sizes(Empty):
         return super().forward(inputs * self.one) + self.none.sum()
 
 
-class Deep(nn.Sequential):
+class LayerChain(nn.Sequential):
+    """Layers one after another, whose argument is called as that of the other models."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs)
+
+
+class Deep(LayerChain):
     """Four MiB of float32 gradients, alike in four layers."""
 
     def __init__(self) -> None:
         super().__init__(*[nn.Linear(512, 512, bias=False) for _ in range(4)])
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:  # checks call it by this name
-        return nn.Sequential.forward(self, inputs)
 
-
-class Stack(nn.Sequential):
+class Stack(LayerChain):
     """Of many layers, each with as many parameters, and more of them than a few samples have activations.
 
     No weight is square, so that it has not the shape of its transpose, which is what autograd saves.
@@ -153,9 +157,6 @@ class Stack(nn.Sequential):
     def __init__(self) -> None:
         pairs = (self.WIDTHS, self.WIDTHS[::-1])
         super().__init__(*[nn.Linear(*pairs[n % 2], bias=False) for n in range(16)])
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:  # checks call it by this name
-        return nn.Sequential.forward(self, inputs)
 
 
 class FrozenStack(Stack):

@@ -90,8 +90,7 @@ def save_checkpoint(
 
 
 def _saved(draw: Draw, world_size: int) -> Trial:
-    kind = ("SGD", "AdamW")[world_size % 2]
-    wrapped, as_path = world_size % 3 != 0, world_size % 4 < 2
+    kind, wrapped, as_path = _variation(world_size)
     path, states = draw.path(), [draw.state(kind), draw.state(kind)]
     random_states = draw.random_states(world_size)
     wanted = content_of(states[-1], random_states)
@@ -102,6 +101,11 @@ def _saved(draw: Draw, world_size: int) -> Trial:
         verify=partial(_wrong_save, wanted),
         size=1,
     )
+
+
+def _variation(world_size: int) -> tuple[str, bool, bool]:
+    """Return the optimizer, whether DDP wraps the model, whether the path is a `Path`: all take turns."""
+    return ("SGD", "AdamW")[world_size % 2], world_size % 3 != 0, world_size % 4 < 2
 
 
 def _wrong_save(wanted: dict[str, Any], outcomes: Outcomes) -> Problem | None:
@@ -264,8 +268,7 @@ def load_checkpoint(
 
 
 def _loaded(draw: Draw, world_size: int, saved_by: int) -> Trial:
-    kind = ("SGD", "AdamW")[world_size % 2]
-    wrapped, as_path = world_size % 3 != 0, world_size % 4 < 2
+    kind, wrapped, as_path = _variation(world_size)
     saved, other, path = draw.state(kind), draw.state(kind), draw.path()
     random_states = draw.random_states(saved_by)
     gradients = draw.gradients(make_model(saved["widths"]))

@@ -170,12 +170,11 @@ def _late(step: Stretch, where: str) -> Problem | None:
     """Find a layer whose all-gather does not run while the layer that is used before it computes."""
     layers = range(drivers.Milestones.NUM_LAYERS)
     gathers = sorted((call for call in step.calls if call.op in GATHERS), key=lambda call: call.start)
-    if len(gathers) > 2 * len(layers):
+    most = 2 * len(layers)
+    if not most - 1 <= len(gathers) <= most:  # the last layer's may serve both ways
+        mistake = mistakes.GATHERED_TWICE if len(gathers) > most else mistakes.KEPT_FOR_BACKWARD
         expected = f"{where}: an all-gather for each layer in forward, and in backward"
-        return Problem(mistakes.GATHERED_TWICE, expected, f"{len(gathers)} for {len(layers)} layers")
-    if len(gathers) < 2 * len(layers) - 1:  # the last layer's may serve both ways
-        expected = f"{where}: an all-gather for each layer in forward, and in backward"
-        return Problem(mistakes.KEPT_FOR_BACKWARD, expected, f"{len(gathers)} for {len(layers)} layers")
+        return Problem(mistake, expected, f"{len(gathers)} for {len(layers)} layers")
     forward, backward = gathers[: len(layers)], gathers[: -len(layers) : -1]
     return first(
         _late_in(gathers_of_layers, direction, step, where)
