@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from autograder.inside.drivers import benchmarking as drivers
 from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
-from autograder.kit.mistakes import NOT_A_NUMBER, WRONG_TYPE, Mistake
+from autograder.kit.mistakes import MODIFIED, NOT_A_NUMBER, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
 from autograder.kit.values import is_number, kind_of
@@ -180,12 +180,16 @@ def _fit(title: str, sizes: Floats, seconds: Floats, answer: tuple[float, float]
         got = outcome.value
         if not isinstance(got, (tuple, list)) or len(got) != 2 or not all(map(is_number, got)):
             return Problem(WRONG_TYPE, "a tuple of two floats", kind_of(got))
-        if _near(got, answer, tolerance):
-            return None
-        expected = "alpha = {:.3g} s, beta = {:.3g} s/byte".format(*answer)
-        return Problem(_fit_mistake(got, answer, sizes, seconds), expected, "{:.3g} and {:.3g}".format(*got))
+        if not _near(got, answer, tolerance):
+            expected = "alpha = {:.3g} s, beta = {:.3g} s/byte".format(*answer)
+            mistake = _fit_mistake(got, answer, sizes, seconds)
+            return Problem(mistake, expected, "{:.3g} and {:.3g}".format(*got))
+        if outcome.arguments != list(arguments):
+            return Problem(MODIFIED, "`num_bytes` and `seconds` as they were", "others")
+        return None
 
-    return on_one_rank(title, (list(sizes), list(seconds)), verify, size=len(sizes))
+    arguments = list(sizes), list(seconds)
+    return on_one_rank(title, arguments, verify, size=len(sizes))
 
 
 def _fit_mistake(got: Floats, answer: tuple[float, float], sizes: Floats, seconds: Floats) -> Mistake:

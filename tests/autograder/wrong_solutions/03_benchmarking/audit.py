@@ -15,6 +15,7 @@ FAILS_AS = {
     "compares_algbw_with_the_link": ("LONG_ENOUGH_ACCUSED", "correct busbw"),
     "adds_to_its_first_verdicts": ("FROM_AN_EARLIER_CALL", "filled again"),
     "remembers_lines_by_their_number": ("FROM_AN_EARLIER_CALL", "filled again"),
+    "empties_the_log": ("MODIFIED", "belongs to the caller"),
     "returns_one_word": ("WRONG_TYPE", "what the function returns"),
 }
 
@@ -116,6 +117,13 @@ def compares_the_report_with_the_link(log, link):
 
 def compares_algbw_with_the_link(log, link):
     return ["not finished" if figures(line)["algbw"] > link else nearest(figures(line), line) for line in log]
+
+
+def empties_the_log(log, link):
+    verdicts = []
+    while log:
+        verdicts += audited([log.pop(0)], link)
+    return verdicts
 
 
 def returns_one_word(log, link):

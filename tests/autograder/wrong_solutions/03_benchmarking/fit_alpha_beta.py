@@ -10,6 +10,7 @@ FAILS_AS = {
     "returns_tensors": ("WRONG_TYPE", "what the function returns"),
     "two_neighbours": ("ANOTHER_FIT", "two exact times"),
     "rounds_to_float32": ("ANOTHER_FIT", "dtype=torch.float64"),
+    "sorts_its_arguments": ("MODIFIED", "belongs to the caller"),
     "calls_ours": ("FORBIDDEN_LIBRARY", "cell of your own"),
 }
 
@@ -69,6 +70,12 @@ def two_neighbours(num_bytes, seconds):
 def rounds_to_float32(num_bytes, seconds):
     equations = torch.tensor([[1 / t, size / t] for size, t in zip(num_bytes, seconds, strict=True)])
     return tuple(torch.linalg.lstsq(equations, torch.ones(len(seconds), 1)).solution.flatten().tolist())
+
+
+def sorts_its_arguments(num_bytes, seconds):
+    num_bytes.sort()
+    seconds.sort()
+    return least_squares(num_bytes, seconds, [1 / t for t in seconds])
 
 
 def calls_ours(num_bytes, seconds):
