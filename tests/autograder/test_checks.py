@@ -374,6 +374,7 @@ def asserts(*arguments, **options):
         ("04_data_parallelism", "shard_batch", {"world_sizes": (3,)}),
         ("06_tensor_parallelism", "scatter_to_ranks", {"world_sizes": (3,)}),
         ("07_pipeline_parallelism", "assign_layers", {"num_stages": (3,)}),
+        ("07_pipeline_parallelism", "bubble_fraction", {"num_stages": (2,)}),
         ("08_three_d_parallelism", "build_mesh", {"meshes": ((1, 2, 2),)}),
         ("08_three_d_parallelism", "estimate_step", {}),
     ],

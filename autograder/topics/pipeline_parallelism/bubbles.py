@@ -123,16 +123,17 @@ def _stuck_trials() -> Iterator[Trial]:
         ("a step that is missing", [[f0, b0], [f0]], {b0}),
         ("a microbatch that never comes", [[f0, b0], [f0, b0, f1, b1]], {f1, b1}),
     ):
-        yield pure_trial(title, [(schedules,)], partial(_unnoticed, stuck), size=0)
+        expected = f"a ValueError that names {' or '.join(kind + str(at) for kind, at in sorted(stuck))}"
+        verify = partial(_unnoticed, stuck, expected)
+        yield pure_trial(title, [(schedules,)], verify, size=0, answered=expected)
 
 
-def _unnoticed(stuck: Collection[Step], answers: list[ReturnedSchedule]) -> Problem | None:
+def _unnoticed(stuck: Collection[Step], expected: str, answers: list[ReturnedSchedule]) -> Problem | None:
     message = answers[0].refused
     if message is None:
-        return Problem(mistakes.ENDLESS_WAIT_UNNOTICED, "a ValueError", described(answers[0]))
+        return Problem(mistakes.ENDLESS_WAIT_UNNOTICED, expected, described(answers[0]))
     if any(_is_named(*step, message) for step in stuck):
         return None
-    expected = f"a ValueError that names {' or '.join(kind + str(at) for kind, at in sorted(stuck))}"
     return Problem(mistakes.ENDLESS_WAIT_UNNAMED, expected, message or "a ValueError without a text")
 
 

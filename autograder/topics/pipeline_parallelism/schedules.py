@@ -17,8 +17,9 @@ from autograder.inside.drivers.pipeline_schedules import ReturnedSchedule
 from autograder.inside.reports import as_many, read
 from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
-from autograder.kit.mistakes import Mistake
+from autograder.kit.mistakes import MODIFIED, Mistake
 from autograder.kit.problem import Problem
+from autograder.kit.student import Outcome
 from autograder.kit.values import has_number, kind_of
 from autograder.topics.pipeline_parallelism import mistakes
 from autograder.topics.pipeline_parallelism import reference_schedules as reference
@@ -38,14 +39,15 @@ def pure_trial(
 ) -> Trial:
     """Make a trial of some calls of a pure function on one rank; `verify` gets the answers."""
     arguments = ([list(each) for each in calls],)
-    return on_one_rank(
-        title,
-        arguments,
-        lambda outcome: verify(as_many(outcome.value, len(calls))),
-        drivers.call_each,
-        size=size,
-        answered=answered,
-    )
+
+    def verify_all(outcome: Outcome) -> Problem | None:
+        if problem := verify(as_many(outcome.value, len(calls))):
+            return problem
+        if outcome.arguments != list(arguments):
+            return Problem(MODIFIED, "the arguments as they were", "others")
+        return None
+
+    return on_one_rank(title, arguments, verify_all, drivers.call_each, size=size, answered=answered)
 
 
 def _refusal_trial(title: str, arguments: Sequence[int], accepted: Mistake, names: Sequence[int]) -> Trial:

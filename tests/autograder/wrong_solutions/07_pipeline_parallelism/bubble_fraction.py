@@ -16,6 +16,7 @@ FAILS_AS = {
     "names_a_rank": ("ENDLESS_WAIT_UNNAMED", "cannot begin"),
     "names_a_step_that_is_done": ("ENDLESS_WAIT_UNNAMED", "cannot begin"),
     "keeps_clocks_in_float32": ("ROUNDED_BUBBLE", "float32"),
+    "takes_steps_off_the_schedules": ("MODIFIED", "belongs to the caller"),
     "returns_a_tensor": ("NOT_A_NUMBER", ".item()"),
 }
 
@@ -120,6 +121,13 @@ def names_a_step_that_is_done(schedules, forward=1.0, backward=2.0):
         return share(*play(schedules, forward, backward))
     except ValueError:
         raise ValueError(f"no step after {schedules[0][0]} can begin") from None
+
+
+def takes_steps_off_the_schedules(schedules, forward=1.0, backward=2.0):
+    bubble = of_plain_schedules(schedules, forward, backward)
+    for steps in schedules:
+        steps.clear()
+    return bubble
 
 
 def returns_a_tensor(schedules, forward=1.0, backward=2.0):
