@@ -48,7 +48,7 @@ def route(
             pass
         case _:
             return Routed(type(returned).__name__)
-    if received.dim() != 2 or received.shape[1] != tokens.shape[1]:
+    if received.dtype != tokens.dtype or received.dim() != 2 or received.shape[1] != tokens.shape[1]:
         return Routed("", received.detach().clone())
     combined = combine(expert(received, weight))
     mark("turned")

@@ -23,6 +23,7 @@ from autograder.topics.three_d_parallelism.trials import ExpertTrial, differing,
 from fourranks.naming import counted
 
 TOLERANCE = 1e-9  # of float64, for another order of summation
+FLOAT32 = 1e-5  # what is left of values that were rounded to float32 on their way
 WIDTH = 4
 MOST_CALLS = 6  # numbers, tokens, results, two backward; one more for another way to exchange numbers
 BYTES = 8  # of a float64, and of a number of tokens
@@ -80,22 +81,23 @@ class _Routing:
         want = self.received(position)
         if kind_of(seen.received) == kind_of(want) and torch.equal(seen.received, want):
             return None
-        expected, got = f"{where}: {kind_of(want)} of tokens", kind_of(seen.received)
+        kind = mistakes.ROUNDED_ROWS if _is_rounded(seen.received, want) else mistakes.WRONG_TOKENS
         if kind_of(seen.received) != kind_of(want):
-            return Problem(mistakes.WRONG_TOKENS, expected, got)
-        same_tokens = _sorted(seen.received).equal(_sorted(want))
-        kind = mistakes.TOKENS_IN_ANOTHER_ORDER if same_tokens else mistakes.WRONG_TOKENS
+            return Problem(kind, f"{where}: {kind_of(want)} of tokens", kind_of(seen.received))
+        if _sorted(seen.received).equal(_sorted(want)):
+            kind = mistakes.TOKENS_IN_ANOTHER_ORDER
         return differing(kind, f"{where}, tokens", want, seen.received)
 
     def wrong_combined(self, position: int, where: str, outcome: Outcome) -> Problem | None:
         seen: Routed = outcome.value
         want = self.serial[0][position]
+        kind = mistakes.ROUNDED_ROWS if _is_rounded(seen.combined, want) else mistakes.WRONG_COMBINED
         if not isinstance(seen.combined, torch.Tensor) or kind_of(seen.combined) != kind_of(want):
-            return Problem(mistakes.WRONG_COMBINED, f"{where}: {kind_of(want)}", kind_of(seen.combined))
+            return Problem(kind, f"{where}: {kind_of(want)}", kind_of(seen.combined))
         if not close(seen.combined, want, TOLERANCE):
             by_expert = want[self.assignments[position].argsort(stable=True)]
-            sorted_only = close(seen.combined, by_expert, TOLERANCE)
-            kind = mistakes.COMBINED_IN_ANOTHER_ORDER if sorted_only else mistakes.WRONG_COMBINED
+            if close(seen.combined, by_expert, TOLERANCE):
+                kind = mistakes.COMBINED_IN_ANOTHER_ORDER
             return differing(kind, f"{where}, combined", want, seen.combined)
         if not seen.differentiable:
             return Problem(mistakes.EXPERTS_CUT, f"{where}: an output with a grad_fn", "one without")
@@ -137,6 +139,11 @@ class _Routing:
         if nbytes <= most:
             return None
         return Problem(mistakes.EXPERTS_BYTES, f"{where}: {counted(most, 'byte')} sent", f"{round(nbytes):,}")
+
+
+def _is_rounded(got: object, want: torch.Tensor) -> bool:
+    """Tell whether these are the right rows, but for what a lower precision does to them."""
+    return isinstance(got, torch.Tensor) and close(got.to(want.dtype), want, FLOAT32)
 
 
 def _sorted(tokens: torch.Tensor) -> torch.Tensor:

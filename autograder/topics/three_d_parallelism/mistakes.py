@@ -235,6 +235,9 @@ WRONG_TOKENS = patterned("""the wrong tokens for this expert
 TOKENS_IN_ANOTHER_ORDER = mistake("""the right tokens in another order
     Those of rank 0 first, then those of rank 1; each rank's in the order in which it has them: sort by
     expert with stable=True.""")
+ROUNDED_ROWS = mistake("""rows that were rounded to float32
+    Only late digits differ. Tokens and results are float64: send them in their dtype, without .float(), and
+    make every buffer in it, too.""")
 WRONG_COMBINED = patterned("""different results than the experts'
     Row i of what combine returns is the expert's output for token i.""")
 COMBINED_IN_ANOTHER_ORDER = mistake("""results in the order of the experts

@@ -2,6 +2,9 @@
 FAILS_AS = {
     "returns_tokens_only": ("NO_PAIR", "sends the expert's outputs back"),
     "KeepsItsTokens": ("WRONG_TOKENS", "assigned to its position"),
+    "SendsFloat32": ("ROUNDED_ROWS", "without .float()"),
+    "ReceivesFloat32": ("ROUNDED_ROWS", "without .float()"),
+    "RoundsResults": ("ROUNDED_ROWS", "without .float()"),
     "ReversesTokens": ("TOKENS_IN_ANOTHER_ORDER", "stable=True"),
     "ForgetsToPutBack": ("COMBINED_IN_ANOTHER_ORDER", "the row that its token came from"),
     "PutsBackTheOtherWay": ("WRONG_COMBINED", "Row i"),
@@ -23,6 +26,23 @@ def returns_tokens_only(tokens, assignment, group):
 class KeepsItsTokens(Experts):
     def dispatch(self, tokens, assignment):
         return tokens * 1.0, lambda outputs: outputs
+
+
+class SendsFloat32(Experts):
+    def dispatch(self, tokens, assignment):
+        return super().dispatch(tokens.float(), assignment)
+
+
+class ReceivesFloat32(Experts):
+    def dispatch(self, tokens, assignment):
+        received, combine = super().dispatch(tokens.float(), assignment)
+        return received.double(), combine
+
+
+class RoundsResults(Experts):
+    def dispatch(self, tokens, assignment):
+        received, combine = super().dispatch(tokens, assignment)
+        return received, lambda outputs: combine(outputs.float()).double()
 
 
 class ReversesTokens(Experts):
