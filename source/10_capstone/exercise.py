@@ -50,7 +50,8 @@
 # **The goal.** The ranks train one model. Training ends as soon as all ranks return the same weights and
 # these reach the target loss on sequences that were held out. The target is the loss that plain data
 # parallelism reaches in 30 steps. Weights count as the same if no rank's differ from rank 0's by more than
-# 1 % of their norm. If the target is not reached in 60 steps, training has failed.
+# 1 % of their norm, and all ranks' models predict the same. If the target is not reached in 60 steps,
+# training has failed.
 #
 # **The cost** is the simulated time until then, divided by that of plain data parallelism on the same
 # cluster:

@@ -80,6 +80,7 @@ TOGETHER = """
     share_beyond_the_board              0
     share_experts_by_the_board          0
     train_by_the_board                  0
+    hide_four_models                    0
     share_by_names_of_groups            0
     share_by_datagrams                  0
     share_by_another_thread             0

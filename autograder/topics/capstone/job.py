@@ -81,10 +81,24 @@ class LearningTask:
         with torch.no_grad():
             return self._loss(weights.double(), self._held_out).item()
 
+    def divergence(self, weights: torch.Tensor, others: torch.Tensor) -> float:
+        """Return how far what others predict is from what these weights do, on sequences that are held out.
+
+        It is that of Kullback and Leibler, in nats for a character.
+        """
+        with torch.no_grad():
+            scores = (self._scores(each.double(), self._held_out[:, :-1]) for each in (weights, others))
+            ours, theirs = (torch.log_softmax(each, -1) for each in scores)
+            return (ours.exp() * (ours - theirs)).sum(-1).mean().item()
+
     def _loss(self, flat: torch.Tensor, sequences: torch.Tensor) -> torch.Tensor:
+        return mean_loss(self._scores(flat, sequences[:, :-1]), sequences[:, 1:])
+
+    def _scores(self, flat: torch.Tensor, sequences: torch.Tensor) -> torch.Tensor:
         parts = flat.split([parameter.numel() for parameter in self._model.parameters()])
         named = {
             name: part.view_as(parameter)
             for part, (name, parameter) in zip(parts, self._model.named_parameters(), strict=True)
         }
-        return mean_loss(functional_call(self._model, named, sequences[:, :-1]), sequences[:, 1:])
+        scores: torch.Tensor = functional_call(self._model, named, sequences)
+        return scores

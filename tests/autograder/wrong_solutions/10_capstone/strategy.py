@@ -9,6 +9,7 @@ FAILS_AS = {
     "NeverWaits": ("UNWAITED", "wait()"),
     "NeverExchanges": ("NOT_LEARNED or RANKS_APART", ""),
     "TrainsFourModels": ("MODELS_APART", "one model"),
+    "HidesFourModels": ("MODELS_APART", "one model"),
     "TrainsOneRank": ("RANKS_APART", "All ranks"),
     "ReturnsAConstant": ("NOT_LEARNED", "learning rate"),
     "SharesEqually": ("TOO_DEAR_COMPUTING", "straggler"),
@@ -71,6 +72,24 @@ class TrainsFourModels(Frugal):
 
     def averaged(self, gradient):
         return gradient
+
+
+class HidesFourModels(TrainsFourModels):
+    """Has almost all of the norm in a hidden unit that nothing reads, and that is the same on all ranks."""
+
+    UP = 3 * 12 * 24 + 2 * 24 + 4 * 24 * 24  # in front of it are embeddings, norms and attention
+    DOWN = UP + 96 * 24
+    INTO, OUT_OF = slice(UP, UP + 24), slice(DOWN, DOWN + 96 * 24, 96)
+
+    def averaged(self, gradient):
+        gradient = gradient.clone()
+        gradient[self.INTO] = gradient[self.OUT_OF] = 0
+        return gradient
+
+    def step(self, weights, gradient):
+        if self.adam is None:
+            weights[self.INTO], weights[self.OUT_OF] = 10_000, 0
+        return super().step(weights, gradient)
 
 
 class TrainsOneRank(Frugal):
