@@ -25,6 +25,7 @@ _HINTS = (
     threads.threads_share_a_group,
     collectives.other_ranks_stay_away,
     apart.went_apart,
+    threads.a_thread_shares_a_group,
     collectives.details_disagree,
     collectives.orders_disagree,
     messages.other_tag_or_peer,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 from ..naming import name_ranks
 from ..protocol.calls import Call
 from ..scene import Scene
@@ -32,17 +34,39 @@ def _without_it(scene: Scene, rank: int, call: Call) -> list[int]:
 
 def threads_share_a_group(scene: Scene) -> str | None:
     """Explain two threads in collectives of one group, which another rank makes in another order."""
-    for rank in scene.calls if scene.deadlock.conflicts else ():
+    if not scene.deadlock.conflicts:
+        return None
+    for rank in scene.calls:
         standing = [call for call in scene.view(rank).progress.waits if _stands_in(call)]
         for first, other in ((standing[0], other) for other in standing[1:]):
-            if (other.group, other.ranks) == (first.group, first.ranks):
-                lines = " and ".join(scene.at(call.file, call.line) for call in (first, other))
-                return (
-                    f"Two threads of rank {rank} use the same group ({lines}), so their calls may run in a\n"
-                    "different order on each rank. Give each thread a group of its own: "
-                    "dist.new_group()."
-                )
+            if _in_one_group(first, other):
+                return _sharing(scene, f"rank {rank}", first, other)
     return None
+
+
+def a_thread_shares_a_group(scene: Scene) -> str | None:
+    """Explain the same where each rank stands in one of the calls: where a thread was started tells of it."""
+    for first, other in permutations(scene.calls.values(), 2):
+        if _in_one_group(first, other) and _is_in_a_thread(other) and not _is_in_a_thread(first):
+            return _sharing(scene, "a rank", first, other)
+    return None
+
+
+def _sharing(scene: Scene, whose: str, first: Call, other: Call) -> str:
+    lines = " and ".join(scene.at(call.file, call.line) for call in (first, other))
+    return (
+        f"Two threads of {whose} use the same group ({lines}), so their calls may run in a\n"
+        "different order on each rank. Give each thread a group of its own: dist.new_group()."
+    )
+
+
+def _in_one_group(call: Call, other: Call) -> bool:
+    return (call.group, call.ranks) == (other.group, other.ranks)
+
+
+def _is_in_a_thread(call: Call) -> bool:
+    """Tell whether the call is named by the line that started its thread."""
+    return call.through.startswith("a thread that it started")
 
 
 def _stands_in(call: Call) -> bool:

@@ -782,6 +782,18 @@ def test_two_threads_that_share_a_group_are_named():
     )
 
 
+def test_a_thread_that_shares_a_group_is_named_before_another_thread_of_its_rank_comes_to_its_call():
+    main = Call("all_reduce", "0", (0, 1), line=5)
+    log = Call(
+        "barrier", "0", (0, 1), line=3, through="a thread that it started, torch.distributed.checkpoint"
+    )
+    views = {rank: RankView(Progress([call])) for rank, call in enumerate([main, log])}
+    scene = Scene(Deadlock({0: main}, {0: ()}, views, {1: log}), {}, Source({}))
+    assert "Two threads of a rank use the same group (line 5 and line 3), so their calls may run" in hint(
+        scene
+    )
+
+
 def test_only_the_ranks_that_wait_are_said_to_name_themselves():
     first, other = (Call("scatter", "0", (0, 1, 2, 3), root=rank, line=3) for rank in (0, 1))
     views = {rank: RankView(Progress([call])) for rank, call in enumerate([first, other])}
