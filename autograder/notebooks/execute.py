@@ -1,10 +1,12 @@
 """Runs a notebook from top to bottom and keeps its outputs; `build` calls it for lectures and solutions."""
 
+import contextlib
 import os
 import tempfile
 import textwrap
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -79,13 +81,22 @@ def _keep_each_picture_once(cell: NotebookNode) -> None:
 
 def _kill_what_is_left(mark: str) -> list[str]:
     """Wait for the processes that carry `mark`, kill those that stay, and return their names."""
-    processes = psutil.process_iter(["environ", "name"])
-    marked = [process for process in processes if (process.info["environ"] or {}).get(MARK) == mark]
-    alive = _wait(marked)
+    alive, names = _wait(list(_marked(mark))), []
     for process in alive:
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended after all
+            names.append(f"{process.name()} ({process.pid})")
+            process.kill()
     _wait(alive)
-    return [f"{process.info['name']} ({process.pid})" for process in alive]
+    return names
+
+
+def _marked(mark: str) -> Iterator[psutil.Process]:
+    # `psutil.process_iter` keeps what it finds: a process whose number another one had counts as ended.
+    for pid in psutil.pids():
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            if process.environ().get(MARK) == mark:
+                yield process
 
 
 def _wait(processes: list[psutil.Process]) -> list[psutil.Process]:

@@ -1,11 +1,16 @@
 """A notebook runs to its end, or says where it stopped; either way no process is left."""
 
+import os
+import subprocess
+
 import nbformat.v4
 import psutil
 import pytest
 
 from autograder.notebooks import execute as execute_module
 from autograder.notebooks.execute import ExecutionError, execute
+
+NEXT_NUMBER = "/proc/sys/kernel/ns_last_pid"
 
 
 def notebook(*sources: str):
@@ -57,3 +62,24 @@ def test_a_process_that_outlives_its_notebook_is_killed_and_reported(tmp_path, m
         execute(notebook(orphan), tmp_path)
     pid = int((tmp_path / "pid").read_text())
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_process_that_has_the_number_of_an_earlier_one_is_found_too(tmp_path, monkeypatch):
+    if not os.access(NEXT_NUMBER, os.W_OK):
+        pytest.skip("only root chooses the number of a process")
+    monkeypatch.setattr(execute_module, "EXIT_TIMEOUT", 0.2)
+    with subprocess.Popen(["sleep", "1002"]) as earlier:
+        assert earlier.pid in [process.pid for process in psutil.process_iter(["name"])]
+        earlier.kill()
+    again = f"""
+import subprocess
+for _ in range(100):
+    with open("{NEXT_NUMBER}", "w") as file:
+        file.write("{earlier.pid - 1}")
+    orphan = subprocess.Popen(["sleep", "1003"], start_new_session=True)
+    if orphan.pid == {earlier.pid}:
+        break
+    orphan.kill(), orphan.wait()
+"""
+    with pytest.raises(ExecutionError, match=rf"it left processes behind: sleep \({earlier.pid}\)"):
+        execute(notebook(again), tmp_path)

@@ -77,12 +77,12 @@ def question(name: str) -> NotebookNode:
 
 
 def put_gloo_in_the_place_of_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
-    call = StudentProcess.call
+    ask = StudentProcess.ask
 
-    def call_on_gloo(self: StudentProcess, request: dict, timeout: float) -> dict:
-        return call(self, request | {"backend": "gloo"}, timeout)
+    def ask_for_gloo(self: StudentProcess, request: dict, timeout: float) -> dict:
+        return ask(self, request | ({"backend": "gloo"} if "backend" in request else {}), timeout)
 
-    monkeypatch.setattr(StudentProcess, "call", call_on_gloo)
+    monkeypatch.setattr(StudentProcess, "ask", ask_for_gloo)
     monkeypatch.setattr(student_process, "can_host_nccl", lambda world_size, gpus: True)
 
 
