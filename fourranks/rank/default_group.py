@@ -59,8 +59,7 @@ class DefaultGroup:
     def form(self, generation: int) -> None:
         """Join the group of this generation, leaving the one before."""
         if self._generation:  # else there was none before
-            if self._settings.backend == "gloo" and RecordingProcessGroup.being_formed is None:
-                self.cut(everything=False)  # a thread that the reader's code has left may wait in a call
+            self._free_threads()
             self.leave()
         distributed_c10d._world.group_count = 0  # names must agree, whatever single ranks have tried
         self._generation, self._attempt = generation, 0
@@ -72,6 +71,15 @@ class DefaultGroup:
         except Exception as error:
             RecordingProcessGroup.fail_formation(error)
             raise
+
+    def _free_threads(self) -> None:
+        """Free the threads that the reader's code has left in calls of the group before, on Gloo.
+
+        Not while a group is half formed: the connections to the store would be cut, too, and ranks need them.
+        """
+        is_formed = self._settings.backend == "gloo" and RecordingProcessGroup.being_formed is None
+        if is_formed and RecordingProcessGroup.recorder.blocked.waits(busy=False):
+            self.cut(everything=False)
 
     @staticmethod
     def _world() -> RecordingProcessGroup:
