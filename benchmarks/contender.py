@@ -19,6 +19,8 @@ from pathlib import Path
 
 import psutil
 
+from autograder.notebooks.marked_processes import marked
+
 from .model import Contender
 
 COURSE = Path(__file__).parent.parent
@@ -63,7 +65,7 @@ class Session:
         self._connection.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_PATIENCE)
-        _, alive = psutil.wait_procs(list(self._marked()), timeout=NANNY_PATIENCE)
+        _, alive = psutil.wait_procs(list(marked(MARK, self._mark)), timeout=NANNY_PATIENCE)
         names = [process.name() for process in alive]
         for process in alive:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -83,12 +85,6 @@ class Session:
             "JUPYTER_CONFIG_DIR": self._settings.name,
             "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
         }
-
-    def _marked(self) -> Iterator[psutil.Process]:
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.environ().get(MARK) == self._mark:
-                    yield process
 
 
 def serve(samples: Iterator[float], requests: Connection) -> None:

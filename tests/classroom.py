@@ -12,10 +12,12 @@ import nbformat
 import psutil
 from nbformat import NotebookNode
 
+from autograder.notebooks.marked_processes import marked
 from tests import processes
 from tests.processes import Command
 
 COURSE = Path(__file__).parents[1]
+MARK = "FOURRANKS_CLASS"  # environment variable by which all that grading has started is found
 PICTURE = (  # a PNG of one pixel
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -82,7 +84,7 @@ def run(
     return processes.run(
         way(command.split()),
         cwd=course,
-        env=os.environ | {"FOURRANKS_CLASS": mark},
+        env=os.environ | {MARK: mark},
         stdin=subprocess.DEVNULL,
         stderr=subprocess.STDOUT,
     )
@@ -90,12 +92,11 @@ def run(
 
 def kill_marked(mark: str) -> list[psutil.Process]:
     """The processes that still carry the mark; they do not outlive the tests."""
-    processes = psutil.process_iter(["environ"])
-    marked = [process for process in processes if mark in (process.info["environ"] or {}).values()]
-    for process in marked:
+    found = list(marked(MARK, mark))
+    for process in found:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    return marked
+    return found
 
 
 def still_running(processes: list[psutil.Process], seconds: float = 20) -> list[psutil.Process]:

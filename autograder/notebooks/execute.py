@@ -6,7 +6,6 @@ import tempfile
 import textwrap
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -14,6 +13,8 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
 from traitlets.config import Config
+
+from autograder.notebooks.marked_processes import marked
 
 CELL_TIMEOUT = 180  # seconds; a whole lecture runs in less
 EXIT_TIMEOUT = 20  # seconds that processes may outlive their kernel; one that has used a GPU needs some
@@ -81,22 +82,13 @@ def _keep_each_picture_once(cell: NotebookNode) -> None:
 
 def _kill_what_is_left(mark: str) -> list[str]:
     """Wait for the processes that carry `mark`, kill those that stay, and return their names."""
-    alive, names = _wait(list(_marked(mark))), []
+    alive, names = _wait(list(marked(MARK, mark))), []
     for process in alive:
         with contextlib.suppress(psutil.NoSuchProcess):  # it has ended after all
             names.append(f"{process.name()} ({process.pid})")
             process.kill()
     _wait(alive)
     return names
-
-
-def _marked(mark: str) -> Iterator[psutil.Process]:
-    # `psutil.process_iter` keeps what it finds: a process whose number another one had counts as ended.
-    for pid in psutil.pids():
-        with contextlib.suppress(psutil.Error):
-            process = psutil.Process(pid)
-            if process.environ().get(MARK) == mark:
-                yield process
 
 
 def _wait(processes: list[psutil.Process]) -> list[psutil.Process]:

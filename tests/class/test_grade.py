@@ -20,6 +20,7 @@ from autograder.grading.submission import HIDDEN
 from autograder.notebooks.source import read as read_text
 from tests.classroom import (
     COURSE,
+    MARK,
     answers,
     as_bytes,
     filled_in,
@@ -134,7 +135,7 @@ def _stop(course: Path, mark: str, records: int, ending: int) -> None:
     with started(
         command,
         cwd=course,
-        env=os.environ | {"FOURRANKS_CLASS": mark},
+        env=os.environ | {MARK: mark},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
