@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 
 from ..naming import name_ranks
-from ..protocol.calls import Call
+from ..protocol.calls import THREAD, Call
 from ..scene import Scene
 
 
@@ -66,7 +66,7 @@ def _in_one_group(call: Call, other: Call) -> bool:
 
 def _is_in_a_thread(call: Call) -> bool:
     """Tell whether the call is named by the line that started its thread."""
-    return call.through.startswith("a thread that it started")
+    return call.through.startswith(THREAD)
 
 
 def _stands_in(call: Call) -> bool:

@@ -12,6 +12,7 @@ from typing import ClassVar, TypeAlias
 from .looks import Look
 from .places import Line, Place
 
+THREAD = "a thread that it started"  # how `Call.through` begins where the reader's line started a thread
 MAX_CALLS = 1_000_000  # of a rank that one trace keeps; a runaway loop must not take the rank's memory
 PlaceInGroup: TypeAlias = tuple[str, tuple[int, ...], int]  # a group's name and ranks, and a number in it
 Exchange: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # bytes to and from each rank of the group

@@ -23,6 +23,7 @@ import IPython
 import torch
 import typing_extensions
 
+from ..protocol.calls import THREAD
 from ..protocol.places import Line
 
 MOST_KNOWN = 1024  # ways to a call whose callers are kept
@@ -184,7 +185,7 @@ def _by_its_start(found: Caller) -> Caller:
     start: Caller | None = vars(threading.current_thread()).get(_START)
     if start is None:
         return found
-    parts = (part for part in ("a thread that it started", found.through) if part)
+    parts = (part for part in (THREAD, found.through) if part)
     return start._replace(through=", ".join(parts), function=found.function)
 
 

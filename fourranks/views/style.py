@@ -31,7 +31,7 @@ from .picture import page
 
 Keywords: TypeAlias = dict[str, Any]  # of one of matplotlib's functions
 
-# What legends beside a curve look like.
+# The look of legends beside curves.
 LEGEND: Keywords = {"frameon": False, "fontsize": 8.5, "labelcolor": INK}
 
 SMALLEST_TEXT = 6.5  # points; 9 of a browser's pixels

@@ -696,7 +696,7 @@ finding(
 # %% [markdown]
 # ## 7. Is the paper right? Published runs
 #
-# A model that nobody has checked is only an opinion. Korthikanti and others published the times of eight
+# A cost model that was never checked is only an opinion. Korthikanti and others published the times of eight
 # training steps of Megatron-LM on A100s, from 22 billion parameters on 8 GPUs to a trillion on 512, with full
 # and with selective recomputation ([table 5](https://arxiv.org/abs/2205.05198)). The bars are their
 # measurements, the marks are predictions.

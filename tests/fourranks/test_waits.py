@@ -837,7 +837,7 @@ def test_a_collective_that_a_stopped_cell_leaves_in_a_thread_hides_no_deadlock_o
         (thread := threading.Thread(target=asyncio.run, args=[train()])).start()
         thread.join()
     """
-    with pytest.raises(CellTimeout):  # what an event loop may still do, nobody can tell
+    with pytest.raises(CellTimeout):  # an event loop may still do anything
         world.execute(cell(program), timeout=1)
     with pytest.raises(DeadlockError, match="Rank 3 waits in recv from rank 2"):
         world.execute("if rank == 3: dist.recv(torch.ones(2), 2)", timeout=20)
