@@ -86,7 +86,7 @@ class Call:
     @property
     def moves_data(self) -> bool:
         """Whether this is a collective or a message, not the making of a group."""
-        return self.op not in ("new_group", "init_process_group")
+        return self.op not in ("new_group", "split_group", "init_process_group")
 
     @property
     def finished(self) -> float | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
@@ -13,8 +12,11 @@ from torch.distributed import distributed_c10d
 from ..protocol.calls import Call
 from .describe import call_on
 from .process_group import RecordingProcessGroup
+from .recorder import Recorder
 from .uncompiled import leave_uncompiled
 from .work import is_limit
+
+Made = TypeVar("Made", bound=dist.ProcessGroup | None)
 
 
 def recorded_new_group(make: Callable[..., dist.ProcessGroup]) -> Callable[..., dist.ProcessGroup]:
@@ -38,10 +40,31 @@ def recorded_new_group(make: Callable[..., dist.ProcessGroup]) -> Callable[..., 
         call = call_on("new_group", f"{name} new_group", members if use_local_synchronization else all_ranks)
         call.members = members
         call.part = _number_in_name(use_local_synchronization), str(members)
-        return _make_group(call, everyone, args[0] if args else kwargs.get("timeout"), start)
+        is_limited = is_limit(args[0] if args else kwargs.get("timeout"))
+        return _make_group(call, everyone.recorder, is_limited, functools.partial(_connected, start))
 
     leave_uncompiled([new_group_with_tag])
     return new_group_with_tag
+
+
+def split_group(
+    self: RecordingProcessGroup, ranks: Sequence[int], *args: Any, **kwargs: Any
+) -> RecordingProcessGroup | None:
+    """Split a group, as torch does for a `DeviceMesh` where the default group is bound to a GPU.
+
+    All ranks of the group wait for each other in it.
+    """
+    name, all_ranks = self.identity()
+    call = call_on("split_group", f"{name} split_group", all_ranks)  # counted apart, as new_group
+    split = functools.partial(self.split, ranks, *args, **kwargs)
+    return _make_group(call, self.recorder, is_limit(kwargs.get("timeout")), split)
+
+
+def _connected(make: Callable[[], dist.ProcessGroup]) -> dist.ProcessGroup:
+    group = make()
+    if isinstance(group, RecordingProcessGroup):  # else this rank is no member
+        group.connect()
+    return group
 
 
 def _number_in_name(is_local: bool) -> int:
@@ -55,23 +78,15 @@ def _number_in_name(is_local: bool) -> int:
     return known.group_count if counts_made else len(known.pg_names)
 
 
-def _make_group(
-    call: Call,
-    everyone: RecordingProcessGroup,
-    timeout: timedelta | None,
-    start: Callable[[], dist.ProcessGroup],
-) -> dist.ProcessGroup:
-    recorder, counts = everyone.recorder, everyone.rank() in call.ranks
+def _make_group(call: Call, recorder: Recorder, is_limited: bool, make: Callable[[], Made]) -> Made:
+    counts = dist.get_rank() in call.ranks
     if counts:
         recorder.issue(call)
         recorder.stand_still_in_conflict(call)
         recorder.accept(call)
-    begun = recorder.begin_wait(None if is_limit(timeout) else call)
+    begun = recorder.begin_wait(None if is_limited else call)
     try:
-        group = start()
-        if isinstance(group, RecordingProcessGroup):  # else this rank is no member
-            group.connect()
-        return group
+        return make()
     except (TypeError, ValueError) as error:  # before anything was connected
         if counts:
             recorder.take_back(call, error)

@@ -46,6 +46,8 @@ def record_groups(recorder: Recorder) -> None:
         _new_group_with_tag=new_groups.recorded_new_group(distributed_c10d._new_group_with_tag),
         default_pg_nccl_timeout=cuda.NCCL_PATIENCE,  # torch's default of ten minutes counts as a failed call
     )
+    _replace(RecordingProcessGroup, split_group=new_groups.split_group)
+    leave_uncompiled([new_groups.split_group])
     future = torch._C.Future
     _replace(future, wait=futures.recorded_wait(future.wait, recorder))
     _replace(future, then=futures.traced(future.then, lambda future, *_: [future]))

@@ -58,9 +58,11 @@ class RecordingProcessGroup(dist.ProcessGroup):
     formation: tuple[Call, tuple[Wait, float]] | None = None  # of the default group, while under way
     _batches: ClassVar[list[OpenBatch]] = []  # on NCCL
 
-    def __init__(self, store: Store, rank: int, size: int) -> None:
+    def __init__(
+        self, store: Store | None, rank: int, size: int, inner: dist.ProcessGroup | None = None
+    ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch describes one of two forms
-        self.inner = self.delegate(store, rank, size)
+        self.inner: Any = self.delegate(store, rank, size) if inner is None else inner
         self._made_after = self.forks
         self._identity: tuple[str, tuple[int, ...]] | None = None
         self._foreign = rescue.tcp_connections()  # open before this group connected
@@ -84,6 +86,24 @@ class RecordingProcessGroup(dist.ProcessGroup):
     def __repr__(self) -> str:
         ranks = distributed_c10d._world.pg_group_ranks.get(self, {})
         return f"<ProcessGroup {self.group_name} of ranks {', '.join(map(str, ranks))}>"
+
+    def split(self, *args: Any, **kwargs: Any) -> RecordingProcessGroup | None:
+        """Make a group as `split_group` of torch's own does, in C++; None if this rank is no member of it."""
+        for options in self._options:  # where torch looks for them, and has none since a second default group
+            options.global_ranks_in_group = list(self.identity()[1])
+        foreign = rescue.tcp_connections()
+        made = self.inner.split_group(*args, **kwargs)
+        if made is None:
+            return None
+        group = RecordingProcessGroup(None, made.rank(), made.size(), made)
+        group._foreign = foreign
+        group._set_group_name(made.group_name)
+        group._set_group_desc(made.group_desc)
+        for device in made._device_types:
+            backend = made._get_backend(device)
+            group._register_backend(device, _type_of(backend), backend)
+        group._set_default_backend(_type_of(made))
+        return group
 
     def timeouts(self) -> list[timedelta]:
         """Return how long calls of each of this group's backends may take."""
@@ -306,6 +326,12 @@ class RecordingProcessGroup(dist.ProcessGroup):
     def get_group_store(self) -> Store:
         store: Store = self.inner.get_group_store()
         return store
+
+
+def _type_of(backend: dist.ProcessGroup | Backend) -> dist.ProcessGroup.BackendType:
+    """Return the type by which torch registers a backend, or a group's default one."""
+    types = dist.ProcessGroup.BackendType
+    return types.__members__.get(backend.name().upper(), types.CUSTOM)
 
 
 def _forward_to_both(name: str) -> None:

@@ -135,6 +135,22 @@ def test_a_deadlock_in_the_first_call_of_its_kind_costs_no_variable(four, call):
     assert_usable(four)
 
 
+def test_a_mesh_whose_groups_torch_splits_is_recorded_and_a_deadlock_in_it_costs_no_variable(four):
+    four.execute(
+        """
+        from torch.distributed.device_mesh import init_device_mesh
+        dist.destroy_process_group()
+        dist.init_process_group("nccl", device_id=device)
+        mesh, x = init_device_mesh("cuda", (2, 2), mesh_dim_names=("dp", "tp")), torch.ones(1, device=device)
+        dist.all_reduce(x, group=mesh["tp"].get_group())
+        """
+    )
+    assert four.pull("x.item()") == [2.0] * 4
+    with pytest.raises(DeadlockError, match="Rank 3 waits in all_reduce"):
+        four.execute("if rank == 3: dist.all_reduce(x, group=mesh['tp'].get_group())", timeout=60)
+    assert_usable(four)
+
+
 def test_messages_one_after_the_other_are_a_deadlock_and_a_batch_of_them_is_none(four):
     four.execute("x, other = torch.full((2**23,), float(rank), device=device), rank ^ 1")
     with pytest.raises(DeadlockError, match="batch_isend_irecv"):
