@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import stat
+import tempfile
 from collections import defaultdict
 from datetime import datetime
 from functools import cached_property
@@ -13,7 +14,7 @@ from typing import Any
 
 from nbgrader.exchange.default.collect import ExchangeCollect
 
-from autograder.grading.submission import SubmissionError, all_in
+from autograder.grading.submission import MAX_DEPTH, SubmissionError, all_in
 from autograder.kit.text import line
 
 _NOBODY = ""  # handed in what was refused
@@ -52,10 +53,24 @@ class CarefulCollect(ExchangeCollect):
                 self._require_own(path, record["username"])
         except (EntryError, SubmissionError, ValueError, OverflowError, OSError) as error:
             # Its time may be any text, and its paths longer than Linux takes.
-            self.log.error(line(f"{os.path.basename(path)} is not collected: {error}"))
-            self._refused += 1
+            self._refuse(path, error)
             return {"username": _NOBODY, "filename": path, "timestamp": datetime.min}
         return record
+
+    def do_copy(self, src: str, dest: str, log: Any = None) -> None:
+        """Copy an entry of which its owner may have changed everything since it was looked at."""
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder, "entry")
+            try:
+                _copy_plain(src, copy, 1000 * self.coursedir.max_dir_size)
+            except (EntryError, OSError) as error:
+                self._refuse(src, error)
+            else:
+                super().do_copy(str(copy), dest, log)
+
+    def _refuse(self, path: str, error: Exception) -> None:
+        self.log.error(line(f"{os.path.basename(path)} is not collected: {error}"))
+        self._refused += 1
 
     def _require_size(self, path: str) -> None:
         """Require what nbgrader would copy: it looks at the size only after it has deleted an older copy."""
@@ -99,6 +114,41 @@ def _require_readable(path: Path) -> None:
         raise EntryError(f"{path.name} is neither a file nor a folder")
     if not os.access(path, os.R_OK | os.X_OK if stat.S_ISDIR(mode) else os.R_OK):
         raise EntryError(f"you may not read {path.name}")
+
+
+def _copy_plain(entry: str, copy: Path, most: int) -> None:
+    """Copy the folders and files of an entry, whatever is put in their place meanwhile: no link is followed.
+
+    Raises:
+        EntryError: it is not any more what was looked at.
+    """
+    for place, _, names, descriptor in os.fwalk(entry):
+        within = Path(place).relative_to(entry)
+        if len(within.parts) > MAX_DEPTH:
+            raise EntryError("it has more folders in one another than when it was looked at")
+        folder = copy / within
+        folder.mkdir()
+        for name in names:
+            content = _content(name, descriptor, most)
+            most -= len(content)
+            (folder / name).write_bytes(content)
+    if not copy.is_dir():
+        raise EntryError("it is no folder any more")
+
+
+def _content(name: str, folder: int, most: int) -> bytes:
+    """Read a file in an open folder, and not what a link of its name leads to."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except OSError as error:
+        raise EntryError(f"{name} is no file any more ({error.strerror})") from None
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise EntryError(f"{name} is no file any more")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise EntryError("it has become too large")
+    return content
 
 
 def _account(student: str) -> int | None:

@@ -5,7 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from nbgrader.auth import Authenticator
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.exchange import ExchangeError
+from traitlets.config import PyFileConfigLoader
 
+from autograder.grading.exchange import CarefulCollect
 from tests.classroom import COURSE, make_folders, run
 
 TOPIC = "00_hello"
@@ -124,6 +129,59 @@ def test_what_cannot_be_copied_safely_is_refused_in_a_line_each_and_all_else_is_
     assert submitted(course) == {"ada": "ada's", "zoe": "later"} | {
         unsafe.__name__: "safe" for unsafe in UNSAFE
     }
+
+
+def file_becomes_a_link(entry, course):
+    (entry / "exercise.ipynb").unlink()
+    (entry / "exercise.ipynb").symlink_to(course / "secret/exercise.ipynb")
+
+
+def linked_to_a_secret(entry, course):
+    (entry / "data").symlink_to(course / "secret")
+
+
+def becomes_a_link(entry, course):
+    shutil.rmtree(entry)
+    entry.symlink_to(course / "secret")
+
+
+def grown(entry, course):
+    with (entry / "exercise.ipynb").open("r+b") as file:
+        file.truncate(200_000_000)
+
+
+CHANGES = {
+    file_becomes_a_link: "exercise.ipynb is no file any more",
+    linked_to_a_secret: "",  # which is left out
+    becomes_a_link: "it is no folder any more",
+    grown: "it has become too large",
+}
+
+
+def test_what_an_entry_is_changed_to_after_it_was_looked_at_is_not_collected(
+    course, enter, monkeypatch, caplog
+):
+    monkeypatch.chdir(course)
+    settings = PyFileConfigLoader("nbgrader_config.py", str(course)).load_config()
+    settings.CourseDirectory.update(root=str(course), assignment_id=TOPIC)
+    (course / "secret").mkdir()
+    (course / "secret/exercise.ipynb").write_text("another's")
+    entries = {change: enter(change.__name__, "own") for change in CHANGES}
+    enter("zoe", "hers")
+    collector = CarefulCollect(
+        coursedir=CourseDirectory(config=settings),
+        authenticator=Authenticator(config=settings),
+        config=settings,
+    )
+    collector.init_src()
+    for change, entry in entries.items():
+        change(entry, course)
+    collector.init_dest()
+    with pytest.raises(ExchangeError, match="Entries refused, see above: 3"):
+        collector.copy_files()
+    assert submitted(course) == {"linked_to_a_secret": "own", "zoe": "hers"}
+    assert not list(course.glob("submitted/*/*/data"))
+    assert [said for said in CHANGES.values() if said not in caplog.text] == []
 
 
 @needs_root
