@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -103,11 +104,13 @@ def _strided(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) ->
     """Return zeros with the same gaps: Gloo refuses some, which its caller is to see.
 
     Not just any memory: a rank gets back what a message does not fill, and could read what others have sent.
+    And memory for every element, also where some are the same: Gloo reads and writes them one after another.
     """
     elements = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True) if size)
+    elements = max(elements, math.prod(shape))
     if elements * dtype.itemsize > DEFAULT_LIMITS.nbytes or min((*shape, *stride), default=0) < 0:
         raise ValueError("a tensor that is too large")
-    return torch.empty_strided(shape, stride, dtype=dtype).zero_()
+    return torch.zeros(elements, dtype=dtype).as_strided(shape, stride)
 
 
 def _without_repeats(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:

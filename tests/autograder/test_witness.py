@@ -338,6 +338,27 @@ def leak_by_a_form(x):
         )
     return leak(x)
 
+def read_beyond(x):
+    found = []
+    for call, more in ((dist.all_reduce, {}), (dist.broadcast, {"src": 0}), (dist.reduce, {"dst": 1})):
+        came = torch.zeros(4096)
+        if dist.get_rank() == 1:
+            call(came, **more)
+        else:
+            try: call(torch.zeros(1).expand(4096), **more)
+            except RuntimeError: pass  # elements that are one cannot be written
+        found.append(int(came.count_nonzero()))
+    return found
+
+def write_beyond(x):
+    if dist.get_rank() == 1:
+        dist.broadcast(torch.ones(1 << 22), src=1)
+    else:
+        try: dist.broadcast(torch.zeros(1).expand(1 << 22), src=1)
+        except RuntimeError: pass
+    dist.all_reduce(x)
+    return x
+
 def sockets(x):
     import socket
     socket.socket()
@@ -459,6 +480,13 @@ def test_no_thread_of_a_rank_looks_into_other_processes(student):
 @pytest.mark.parametrize("name", ["leak", "leak_by_a_form"])
 def test_a_rank_reads_nothing_that_another_has_left_with_the_witness(name, student):
     assert [outcome.value for outcome in student.function(name).run(inputs(2))] == [0, 0]
+
+
+def test_a_tensor_whose_elements_are_one_in_memory_leads_to_nothing_else_of_the_witness_s(student):
+    """By itself Gloo takes as many bytes of its memory as it has elements, and writes as many."""
+    assert [outcome.value for outcome in student.function("read_beyond").run(inputs(2))] == [[0] * 3] * 2
+    for outcome in student.function("write_beyond").run(inputs(2)):
+        assert outcome.value.equal(torch.tensor([1.0, 3.0, 5.0]))
 
 
 def test_calls_are_dated_by_the_witness_whatever_a_rank_does_to_its_clock(student):
