@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.distributed as dist
 
 import fourranks
+
+has_hooks = pytest.mark.skipif(
+    not hasattr(dist.ProcessGroup, "register_pre_hook"), reason="hooks of a group came with torch 2.15"
+)
 
 
 @pytest.fixture(scope="module")
@@ -269,3 +274,40 @@ def test_a_message_may_be_waited_for_twice(pair):
         timeout=20,
     )
     assert pair.pull("x.tolist()") == [[0.0, 0.0], [0.0, 0.0]]
+
+
+@has_hooks
+def test_a_readers_hooks_are_called_until_they_are_taken_back(pair):
+    pair.execute("""
+        group, seen = dist.new_group([0, 1]), []
+        group.register_pre_hook(1, lambda call: seen.append(("before", call.name.name)))
+        group.register_post_hook(1, lambda call: seen.append(("after", call.name.name)))
+        dist.all_reduce(torch.ones(1), group=group)
+        group.unregister_pre_hook(1)
+        dist.broadcast(torch.ones(1), 0, group=group)
+        group.unregister_post_hook(1)
+        dist.barrier(group)
+    """)
+    seen = [("before", "ALLREDUCE"), ("after", "ALLREDUCE"), ("after", "BROADCAST")]
+    assert pair.pull("seen") == [seen, seen]
+
+
+@has_hooks
+def test_all_ranks_catch_what_a_hook_refuses_while_one_goes_on_to_another_call(pair):
+    pair.execute("""
+        import time
+        from torch._C._distributed_c10d import NanCheckHook
+
+        group = dist.new_group([0, 1])
+        NanCheckHook.attach(group)
+        for attempt in range(4):
+            time.sleep(0.2 * ((rank + attempt) % 2))
+            try:
+                dist.all_reduce(torch.full((attempt + 1,), torch.nan), group=group)
+                assert False
+            except RuntimeError as error:
+                assert "NaN found in input tensor" in str(error)
+        x = torch.ones(1)
+        dist.all_reduce(x, group=group)
+        assert x.item() == 2
+    """)
