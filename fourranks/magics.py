@@ -46,13 +46,12 @@ class RanksMagics(Magics):
 
     @line_cell_magic
     def ranks(self, line: str, cell: str | None = None) -> Any:
-        if cell is None:
-            options = commands.parse_line(line, _has_code_below(self._running))
-            return getattr(self, f"_{options.action}")(options)
-        if commands.asks_for_help(line):
-            return self._help(None)
-        self._run(commands.parse_cell_line(line), f"#%%ranks {line}".rstrip(), cell)
-        return None
+        try:
+            return self._obey(line, cell)
+        except CellInterrupted:
+            raise
+        except KeyboardInterrupt:  # not while ranks ran the cell: their start, what they send, a figure
+            raise CellInterrupted("The cell was interrupted.") from None
 
     ranks.__doc__ = (
         "Run a cell on the ranks (`%%ranks`), or start, stop, restart and list them (`%ranks`).\n\n"
@@ -67,6 +66,15 @@ class RanksMagics(Magics):
         """Refuse a `%%ranks` below the first line."""
         magic = f"%%ranks {line}".rstrip()
         raise UsageError(f"%%ranks must be the cell's first line, even above comments: move `{magic}` up.")
+
+    def _obey(self, line: str, cell: str | None) -> Any:
+        if cell is None:
+            options = commands.parse_line(line, _has_code_below(self._running))
+            return getattr(self, f"_{options.action}")(options)
+        if commands.asks_for_help(line):
+            return self._help(None)
+        self._run(commands.parse_cell_line(line), f"#%%ranks {line}".rstrip(), cell)
+        return None
 
     def _status(self, options: argparse.Namespace) -> StatusTable | None:
         if current.has_world():

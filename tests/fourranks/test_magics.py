@@ -279,6 +279,21 @@ def test_the_interrupt_button_frees_ranks_that_are_blocked_in_a_collective(kerne
     assert kernel.text("%%ranks\ndist.barrier()\nkept") == "[0] 0\n[1] 1\n[2] 2\n[3] 3\n"
 
 
+_INTERRUPTED = """
+import signal
+class Slow:
+    def __reduce__(self):
+        signal.raise_signal(signal.SIGINT)
+slow = Slow()
+"""
+
+
+def test_an_interrupt_before_the_ranks_have_begun_is_one_message_too(kernel):
+    kernel.run(_INTERRUPTED)
+    assert kernel.text("%ranks push slow") == "KeyboardInterrupt: The cell was interrupted.\n"
+    assert kernel.text("%%ranks\ndist.barrier()\nrank == 3") == "[0-2] False\n[3] True\n"
+
+
 def test_a_timeout_is_an_option_of_the_cell(kernel):
     shown = kernel.text("%%ranks --timeout 0.3\nimport time\ntime.sleep(60)")
     assert "CellTimeout" in shown
