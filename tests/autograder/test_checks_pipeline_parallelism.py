@@ -38,6 +38,9 @@ def solutions() -> dict:
         ("run_pipeline", "AsksForGradientsAtOnce"),
         ("run_pipeline", "UsesBuffersAgain"),
         ("run_pipeline", "waits_for_both"),
+        ("run_pipeline", "WaitsForItsSendBeforeTheBackward"),
+        ("run_pipeline", "NamesTheHandles"),
+        ("run_pipeline", "GoesBackToTheInputs"),
         ("split_backward_linear", "Split"),
     ],
 )

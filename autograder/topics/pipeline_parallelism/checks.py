@@ -48,6 +48,13 @@ Pair = list[torch.Tensor]  # inputs and targets of a microbatch
 _Rule = Callable[[int, Outcome, str], Problem | None]  # of a stage, its outcome, and where that is
 
 
+_OF_EXCEPTIONS = {  # by what torch says
+    "contiguous": mistakes.SENT_WITH_GAPS,
+    "<class 'NoneType'>": mistakes.NOTHING_TO_SEND,
+    "only for scalar outputs": mistakes.STAGE_WITHOUT_GRADIENTS,
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class _PipelineTrial(Trial):
     """A trial whose failures may have in common how many ranks or microbatches there are."""
@@ -61,8 +68,9 @@ class _PipelineTrial(Trial):
     def explain(self, failure: RunFailed) -> Problem:
         if failure.reason == runs.DEADLOCK:
             return Problem(mistakes.PIPELINE_DEADLOCK, self.answered, failure.message)
-        if failure.reason == runs.RAISED and "contiguous" in failure.message:
-            return Problem(mistakes.SENT_WITH_GAPS, self.answered, failure.message)
+        for said, mistake in _OF_EXCEPTIONS.items():
+            if failure.reason == runs.RAISED and said in failure.message:
+                return Problem(mistake, self.answered, failure.message)
         return super().explain(failure)
 
 
@@ -247,12 +255,16 @@ class _PipelinedRun:
         return Problem(MODIFIED, f"{where}: `schedule` and `microbatches` as they were", "one was changed")
 
     def _steps(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
-        """Compare the steps with the schedule; a frozen first stage has no backward to be seen."""
+        """Compare the steps with the schedule; a frozen first stage may leave the backwards out."""
         order = [microbatch for kind, microbatch in self.schedules[stage] if kind == "F"]
         seen = [(kind, order[at] if at < len(order) else "?") for kind, at, _ in _steps(outcome)]
-        want = [step for step in self.schedules[stage] if step[0] == "F" or self._goes_back(stage)]
+        want = self.schedules[stage]
         if seen == want:
             return None
+        if not self._goes_back(stage):
+            want = [step for step in want if step[0] == "F"]
+            if seen == want:
+                return None
         forwards = sum(kind == "F" for kind, _ in seen)
         if forwards > len(order):
             expected = f"{where}: {counted(len(order), 'forward')}, one of each microbatch"
@@ -268,18 +280,21 @@ class _PipelinedRun:
         if ran.graphs > limit:
             expected = f"{where}: activations of {in_words(limit)} alive at most"
             return Problem(mistakes.ACTIVATIONS_ALIVE, expected, f"{ran.graphs}")
-        if ran.kept > limit + 1:  # a name may still hold what the step before has used
-            expected = f"{where}: tensors of {in_words(limit)} held, and of one more"
+        if (
+            ran.kept > limit + 2
+        ):  # names may still hold a tensor of the step before, and a handle already awaited
+            expected = f"{where}: tensors of {in_words(limit)} held, and of two more"
             return Problem(mistakes.ACTIVATIONS_KEPT, expected, f"{ran.kept}")
         if not self._goes_back(stage):
             return None
-        return traffic.received_ahead(self._seen(stage, outcome), limit, where)
+        seen = self._seen(stage, outcome)
+        return traffic.received_ahead(seen, limit, where) or traffic.kept_by_sends(seen, limit, where)
 
     def _in_time(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
         return traffic.out_of_time(self._seen(stage, outcome), where) if self._goes_back(stage) else None
 
     def _goes_back(self, stage: int) -> bool:
-        """Tell whether it has a backward: where nothing is trained, in it or before it, there is none."""
+        """Tell whether it needs a backward: it does not where nothing is trained, in it or before it."""
         return stage > 0 or self.frozen != 0
 
     def _seen(self, stage: int, outcome: Outcome) -> Stage:
@@ -289,7 +304,7 @@ class _PipelinedRun:
             self.ranks[after] if after < len(self.ranks) else None,
             sum(inputs.nbytes for inputs, _ in self.microbatches),
             len(self.microbatches),
-            [StepTaken(kind, moment) for kind, _, moment in _steps(outcome)],
+            [StepTaken(*step) for step in _steps(outcome)],
             outcome.calls,
         )
 

@@ -93,8 +93,9 @@ PIPELINE_DEADLOCK = patterned("""a deadlock
     not sent yet. Send with isend (or batch_isend_irecv), go on, and wait for a send only when its
     microbatch is done. The schedule alone determines which messages a stage receives, and in which order.""")
 SENT_WITH_GAPS = mistake("""a tensor that is not contiguous
-    A message must be contiguous in memory, but not every output of a module is: send
-    outputs.contiguous().""")
+    A message must be contiguous in memory, and so must the buffer for it, but not every output of a module
+    is: send outputs.contiguous(), and receive into torch.empty_like(inputs), not into
+    empty_like(outputs).""")
 COLLECTIVE_IN_A_PIPELINE = mistake("""a collective in the pipeline
     All data goes from neighbour to neighbour, including the loss: use isend, irecv, send, recv or
     batch_isend_irecv.""")
@@ -105,6 +106,7 @@ NO_LOSS = mistake("""no loss is returned
     Every rank returns the mean loss as a Python float: `.item()` makes one of a tensor.""")
 WRONG_MEAN_LOSS = mistake("""a wrong loss
     The mean over all samples is the sum of the microbatches' losses, each times its share of the samples.
+    The arguments of loss_fn are outputs and targets, in this order.
     If only the last digits differ, the loss was rounded on its way: torch.tensor([loss]) is float32.""")
 LOSS_NOT_PASSED_BACK = patterned("""the loss of the last stage does not get to the others
     Only the last stage can compute it. Send it from stage to stage after the last gradient: receive it
@@ -115,6 +117,9 @@ DATA_OF_ANOTHER_STAGE = patterned("""not a number: data of another stage
 STAGE_WITHOUT_GRADIENTS = patterned("""a stage without gradients
     A received activation begins a new graph: call `requires_grad_()` on it before the forward, and
     `outputs.backward(gradient)` with the gradient that comes back from the next stage.""")
+NOTHING_TO_SEND = patterned("""None in the place of a message
+    Look at what is sent in that line. `inputs.grad` is None before the backward, and it stays None if
+    `requires_grad_()` was not called on the received activation before the forward.""")
 FROZEN_STAGE_TRAINED = mistake("""a frozen stage has gradients
     If nothing in a stage requires a gradient, only receive the gradient.""")
 LOSSES_OF_MICROBATCHES_SUMMED = mistake("""gradients of the sum of the losses
@@ -126,7 +131,8 @@ ONE_MICROBATCH_ONLY = mistake("""gradients of one microbatch
     Gradients of all microbatches add up in .grad: do not clear them in between.""")
 WRONG_STAGE_GRADIENTS = patterned("""wrong gradients
     Does each gradient that arrives meet the outputs of its own microbatch? Is a buffer overwritten while
-    its contents are still needed, or read before its wait()?""")
+    its contents are still needed, or read before its wait()? Only the last stage scales, its losses and
+    nothing else.""")
 ANOTHER_SCHEDULE = patterned("""a different schedule than the given one
     Do the steps in the order of the list, each of them once. It is not always GPipe or 1F1B.""")
 COMPUTED_AGAIN = mistake("""right, but the stage is called more than once for a microbatch

@@ -21,10 +21,19 @@ LOSS_BYTES = 8  # a message of at most so many is the loss on its way back
 
 @dataclass(frozen=True)
 class StepTaken:
-    """A forward or backward that a stage has done, and the moment at which it began."""
+    """A forward or backward that a stage has done.
+
+    Attributes:
+        forward: which of the stage's forwards it is, or is the backward of, from 0.
+        began: the moment at which it began.
+    """
 
     kind: str
+    forward: int
     began: float
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.forward}"
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,14 @@ class Stage:
     def places(self, kind: str) -> list[int]:
         """Return at which place among the steps the n-th forward or backward is."""
         return [place for place, step in enumerate(self.steps) if step.kind == kind]
+
+    def sends(self) -> list[tuple[Call, int]]:
+        """Return what it sent, each with the place of the step that has computed it."""
+        return [
+            pair
+            for peer, kind in ((self.after, "F"), (self.before, "B"))
+            for pair in zip(self.messages("send", peer), self.places(kind), strict=False)
+        ]
 
 
 def past_the_neighbours(stage: Stage, where: str) -> Problem | None:
@@ -88,26 +105,13 @@ def too_much(stage: Stage, where: str) -> Problem | None:
 
 def out_of_time(stage: Stage, where: str) -> Problem | None:
     """Find a message that is sent late, or for which a rank stands still without need."""
-    forwards, backwards = stage.places("F"), stage.places("B")
-    for sends, places in (
-        (stage.messages("send", stage.after), forwards),
-        (stage.messages("send", stage.before), backwards),
-    ):
-        for number, (call, place) in enumerate(zip(sends, places, strict=False)):
-            name = f"{stage.steps[place].kind}{number}"
-            problem = _late(stage, call, place, f"{where}: what {name} computes") or _stands_still(
-                stage, call, f"{where}: what {name} computes"
-            )
-            if problem:
-                return problem
-    for receives, places in (
-        (stage.messages("recv", stage.before), forwards),
-        (stage.messages("recv", stage.after), backwards),
-    ):
-        for number, (call, place) in enumerate(zip(receives, places, strict=False)):
-            if problem := _early(
-                stage, call, place, f"{where}: what {stage.steps[place].kind}{number} needs"
-            ):
+    for call, place in stage.sends():
+        what = f"{where}: what {stage.steps[place]} computes"
+        if problem := _late(stage, call, place, what) or _stands_still(stage, call, what):
+            return problem
+    for peer, kind in ((stage.before, "F"), (stage.after, "B")):
+        for call, place in zip(stage.messages("recv", peer), stage.places(kind), strict=False):
+            if problem := _early(stage, call, place, f"{where}: what {stage.steps[place]} needs"):
                 return problem
     return None
 
@@ -128,10 +132,11 @@ def _late(stage: Stage, call: Call, place: int, what: str) -> Problem | None:
 
 
 def _stands_still(stage: Stage, call: Call, what: str) -> Problem | None:
-    """Find a send whose end the rank awaits before it begins anything else, with more to compute."""
+    """Find a send whose end the rank awaits before it does anything else, with more to compute."""
     end = _end(call)
-    begun = [step.began for step in stage.steps] + [other.start for other in stage.calls]
-    meanwhile = any(call.start < moment < end for moment in begun)
+    done = [step.began for step in stage.steps] + [other.start for other in stage.calls]
+    done += [other.end for other in stage.calls if other.end is not None]
+    meanwhile = any(call.start < moment < end for moment in done)
     if meanwhile or not any(step.began > end for step in stage.steps):
         return None
     how = "isend in line {} is waited for at once" if call.asynchronous else "send in line {} waits"
@@ -158,4 +163,17 @@ def received_ahead(stage: Stage, limit: int, where: str) -> Problem | None:
                 expected = f"{where}: buffers for {what} of {in_words(limit)}, and one on its way"
                 return Problem(mistakes.BUFFERS_AHEAD, expected, f"{asked - done}")
             done += step.kind == "B"
+    return None
+
+
+def kept_by_sends(stage: Stage, limit: int, where: str) -> Problem | None:
+    """Find more microbatches in flight or under way at once than the schedule keeps alive, and two more."""
+    for place in stage.places("F"):
+        moment = stage.steps[place].began
+        alive = {step.forward for step in stage.steps[: place + 1] if step.kind == "F"}
+        alive -= {step.forward for step in stage.steps[:place] if step.kind == "B"}
+        alive |= {stage.steps[at].forward for call, at in stage.sends() if call.start < moment < _end(call)}
+        if len(alive) > limit + 2:
+            expected = f"{where}: {in_words(limit)} in flight, and sends of two more without their wait()"
+            return Problem(mistakes.ACTIVATIONS_KEPT, expected, f"{len(alive)} together")
     return None

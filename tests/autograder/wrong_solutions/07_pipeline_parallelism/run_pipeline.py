@@ -16,11 +16,15 @@ FAILS_AS = {
     "keeps_every_graph": ("ACTIVATIONS_ALIVE", "retain_graph=True"),
     "adds_up_losses_with_their_graphs": ("ACTIVATIONS_KEPT", "without detach()"),
     "waits_for_gradients_at_the_end": ("ACTIVATIONS_KEPT", "wait for the previous one"),
+    "keeps_copies_of_activations": ("ACTIVATIONS_KEPT", "handle of a send"),
+    "keeps_copies_of_gradients": ("ACTIVATIONS_KEPT", "wait for the previous one"),
     "never_waits_for_gradients": ("UNWAITED", "Keep the handles"),
     "sums_the_losses": ("WRONG_MEAN_LOSS", "share of the samples"),
     "scales_the_loss_only": ("LOSSES_OF_MICROBATCHES_SUMMED", "scale it"),
     "all_microbatches_alike": ("MICROBATCHES_COUNT_THE_SAME", "len(inputs)"),
+    "swaps_outputs_and_targets": ("WRONG_MEAN_LOSS", "in this order"),
     "loss_of_the_last_microbatch": ("WRONG_MEAN_LOSS", "share of the samples"),
+    "scales_gradients_again": ("WRONG_STAGE_GRADIENTS", "Only the last stage scales"),
     "clears_gradients": ("ONE_MICROBATCH_ONLY", "do not clear them"),
     "loss_stays": ("LOSS_NOT_PASSED_BACK", "after the last gradient"),
     "broadcasts_the_loss": ("COLLECTIVE_IN_A_PIPELINE", "including the loss"),
@@ -28,9 +32,12 @@ FAILS_AS = {
     "reads_the_inputs": ("DATA_OF_ANOTHER_STAGE", "Only the first stage may read inputs"),
     "does_not_wait_for_messages": ("UNWAITED", "wait()"),
     "sends_what_has_gaps": ("SENT_WITH_GAPS", "contiguous()"),
+    "receives_into_gaps": ("SENT_WITH_GAPS", "torch.empty_like(inputs)"),
     "cannot_be_frozen": ("RAISED", "Only a frozen first stage"),
-    "skips_the_backward_of_frozen_layers": ("RAISED", "Only a frozen last stage"),
-    "begins_no_graph": ("RAISED", "Read the line"),
+    "skips_the_backward_of_frozen_layers": ("NOTHING_TO_SEND", "Only a frozen last stage"),
+    "begins_no_graph": ("NOTHING_TO_SEND", "`requires_grad_()` was not called"),
+    "sends_before_the_backward": ("NOTHING_TO_SEND", "None before the backward"),
+    "goes_back_without_a_gradient": ("STAGE_WITHOUT_GRADIENTS", "that comes back from the next stage"),
     "expects_equal_sizes": ("MISMATCH", "shape and dtype"),
     "receives_as_float32": ("MISMATCH", "a tensor's own dtype"),
     "sends_the_shape_first": ("MORE_MESSAGES_THAN_MICROBATCHES", "need not be sent"),
@@ -173,6 +180,36 @@ class waits_for_both(Pipeline):
         pass
 
 
+class NamesTheHandles(Pipeline):
+    """Right: a loop's variable keeps a handle that was waited for, and with it a gradient that was sent."""
+
+    handle = None
+
+    def wait(self, work):
+        self.handle = work
+        work.wait()
+
+
+class WaitsForItsSendBeforeTheBackward(AsksAhead):
+    """Right: waits for the gradient that it has asked for ahead, and then for the send, over by then."""
+
+    def receive(self, kind, microbatch):
+        arrived = super().receive(kind, microbatch)
+        if kind == "B":
+            self.activations[microbatch].wait()
+        return arrived
+
+
+class GoesBackToTheInputs(Pipeline):
+    """Right, if needless: also the first stage's inputs get gradients, where that stage is frozen, too."""
+
+    def forward(self, microbatch):
+        inputs, targets = self.microbatches[microbatch]
+        self.microbatches = list(self.microbatches)
+        self.microbatches[microbatch] = inputs.clone().requires_grad_(self.first), targets
+        super().forward(microbatch)
+
+
 class asks_first_and_then_sends(AsksAhead):
     def send(self, tensor, destination):
         work = super().send(tensor, destination)
@@ -304,6 +341,21 @@ class waits_for_gradients_at_the_end(Pipeline):
         self.gradients.append(self.send(gradient, self.index - 1))
 
 
+class keeps_copies_of_activations(keeps_every_handle):
+    def outgoing(self, outputs):
+        return super().outgoing(outputs).clone()
+
+    def send_back(self, gradient):
+        for work in self.gradients:
+            work.wait()
+        self.gradients = [self.send(gradient, self.index - 1)]
+
+
+class keeps_copies_of_gradients(waits_for_gradients_at_the_end):
+    def send_back(self, gradient):
+        super().send_back(gradient.clone())
+
+
 class never_waits_for_gradients(waits_for_gradients_at_the_end):
     def end(self):
         pass
@@ -331,6 +383,17 @@ class loss_of_the_last_microbatch(Pipeline):
     def add_loss(self, loss, samples):
         self.loss = loss.item()
         return loss * samples / self.samples
+
+
+class swaps_outputs_and_targets(Pipeline):
+    def run(self):
+        loss_fn, self.loss_fn = self.loss_fn, lambda outputs, targets: loss_fn(targets, outputs)
+        return super().run()
+
+
+class scales_gradients_again(Pipeline):
+    def send_back(self, gradient):
+        super().send_back(gradient / len(self.microbatches))
 
 
 class clears_gradients(Pipeline):
@@ -379,6 +442,15 @@ class sends_what_has_gaps(Pipeline):
         return outputs.detach()
 
 
+class receives_into_gaps(Pipeline):
+    def receive(self, kind, microbatch):
+        if kind == "F":
+            return super().receive(kind, microbatch)
+        buffer = torch.empty_like(self.alive[microbatch][1])
+        dist.irecv(buffer, group=self.group, group_src=self.index + 1).wait()
+        return buffer
+
+
 class cannot_be_frozen(Pipeline):
     def differentiate(self, outputs, gradient):
         outputs.backward(gradient)
@@ -393,6 +465,23 @@ class skips_the_backward_of_frozen_layers(Pipeline):
 class begins_no_graph(Pipeline):
     def leaf(self, arrived):
         return arrived
+
+
+class sends_before_the_backward(Pipeline):
+    def differentiate(self, outputs, gradient):
+        if not self.first:
+            self.send_back(self.inputs.grad)
+        super().differentiate(outputs, gradient)
+
+    def take(self, microbatch):
+        self.inputs, outputs = super().take(microbatch)
+        return self.inputs, outputs
+
+
+class goes_back_without_a_gradient(Pipeline):
+    def differentiate(self, outputs, gradient):
+        if outputs.requires_grad:
+            outputs.backward()
 
 
 class expects_equal_sizes(Pipeline):
