@@ -280,9 +280,8 @@ class _PipelinedRun:
         if ran.graphs > limit:
             expected = f"{where}: activations of {in_words(limit)} alive at most"
             return Problem(mistakes.ACTIVATIONS_ALIVE, expected, f"{ran.graphs}")
-        if (
-            ran.kept > limit + 2
-        ):  # names may still hold a tensor of the step before, and a handle already awaited
+        # Names may still hold what the step before has used, and a handle that was waited for.
+        if ran.kept > limit + 2:
             expected = f"{where}: tensors of {in_words(limit)} held, and of two more"
             return Problem(mistakes.ACTIVATIONS_KEPT, expected, f"{ran.kept}")
         if not self._goes_back(stage):
