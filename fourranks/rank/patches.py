@@ -20,13 +20,12 @@ import torch
 import torch.distributed as dist
 import torch.distributed.launcher.api
 import torch.multiprocessing
-from torch._C import _distributed_c10d as c10d
 from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import _rendezvous_handlers
 
-from . import cuda, frames, futures, gloo, new_groups, stores
-from .process_group import RecordingProcessGroup, attached_inside
+from . import cuda, frames, futures, gloo, hooks, new_groups, stores
+from .process_group import RecordingProcessGroup
 from .recorder import Recorder
 from .uncompiled import leave_uncompiled
 
@@ -35,7 +34,6 @@ _TAKE_THE_GROUP_OF_THEIR_IMPORT = (
     "torch.distributed.nn.functional",
     "torch.distributed.optim.zero_redundancy_optimizer",
 )
-_ATTACHED_HOOKS = "NanCheckHook", "FlightRecorderHook"  # of a group; since torch 2.15
 
 
 def record_groups(recorder: Recorder) -> None:
@@ -48,8 +46,10 @@ def record_groups(recorder: Recorder) -> None:
         _new_group_with_tag=new_groups.recorded_new_group(distributed_c10d._new_group_with_tag),
         default_pg_nccl_timeout=cuda.NCCL_PATIENCE,  # torch's default of ten minutes counts as a failed call
     )
-    _replace(RecordingProcessGroup, split_group=new_groups.split_group)
+    _replace(RecordingProcessGroup, split_group=new_groups.split_group, **hooks.forwarded())
     leave_uncompiled([new_groups.split_group])
+    for hook, attach in hooks.attached_inside().items():
+        _replace(hook, attach=staticmethod(attach))
     future = torch._C.Future
     _replace(future, wait=futures.recorded_wait(future.wait, recorder))
     _replace(future, then=futures.traced(future.then, lambda future, *_: [future]))
@@ -57,8 +57,6 @@ def record_groups(recorder: Recorder) -> None:
     _replace(threading.Thread, start=frames.noting_its_start(threading.Thread.start))
     _replace(Store, **stores.noted_waits(recorder))
     _replace(TCPStore, __init__=stores.make_tcp_store)
-    for hook in filter(None, (getattr(c10d, name, None) for name in _ATTACHED_HOOKS)):
-        _replace(hook, attach=staticmethod(attached_inside(hook.attach)))
     if dist.is_gloo_available():
         _replace(dist.ProcessGroupGloo, __init__=gloo.interruptible(dist.ProcessGroupGloo.__init__, recorder))
 

@@ -33,7 +33,6 @@ from .uncompiled import leave_uncompiled
 from .work import RecordedWork, is_limit
 from .wrong_rank import TO_ITSELF, NoSuchRank, T, explained
 
-HOOKS = [name for name in vars(dist.ProcessGroup) if name.endswith(("pre_hook", "post_hook"))]  # since 2.15
 MADE_OF_MESSAGES = ("all_to_all", "all_to_all_single", "gather", "scatter")  # collectives, on NCCL
 
 
@@ -347,29 +346,6 @@ def _forward_to_both(name: str) -> None:
     setattr(RecordingProcessGroup, name, method)
 
 
-def _forward_hook(name: str) -> None:
-    """Have a reader's hook called by the group that does the work: the one that torch sees calls none."""
-
-    def method(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> None:
-        self.has_hooks = True
-        getattr(self.inner, name)(*args, **kwargs)
-
-    setattr(RecordingProcessGroup, name, method)
-
-
-def attached_inside(attach: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what attaches a hook of torch's to the group that does the work."""
-
-    @functools.wraps(attach)
-    def attached(pg: dist.ProcessGroup, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(pg, RecordingProcessGroup):
-            return attach(pg, *args, **kwargs)
-        pg.has_hooks = True
-        return attach(pg.inner, *args, **kwargs)
-
-    return attached
-
-
 def _record(name: str, method: Method) -> None:
     def recorded(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> dist.Work | None:
         start: Callable[[], dist.Work] = functools.partial(getattr(self.inner, name), *args, **kwargs)
@@ -445,8 +421,6 @@ def _note_completion(inner: dist.Work, call: Call) -> None:
 
 for _name in ("_set_default_backend", "_set_group_name", "_set_group_desc", "set_timeout"):
     _forward_to_both(_name)
-for _name in HOOKS:
-    _forward_hook(_name)
 for _name, _method in METHODS.items():
     _record(_name, _method)
 leave_uncompiled([*vars(RecordedWork).values(), *vars(RecordingProcessGroup).values()])
