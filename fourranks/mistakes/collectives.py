@@ -106,7 +106,8 @@ def a_rank_handles_an_exception(scene: Scene) -> str | None:
 
 def groups_disagree(scene: Scene) -> str | None:
     """Explain a new_group that some ranks do not call, or call with other members."""
-    if not any(call.op == "new_group" for call in scene.calls.values()):
+    ops = {call.op for call in scene.calls.values()}
+    if not ops & {"new_group", "split_group"}:
         return None
     conflicts = scene.deadlock.conflicts
     rank, call = next(iter(scene.deadlock.blocked.items()))
@@ -117,6 +118,8 @@ def groups_disagree(scene: Scene) -> str | None:
                 f"{rank} has {call.part[0]},\nrank {other} has {their.part[0]}. Have both make the same "
                 "number of groups, also with use_local_synchronization."
             )
+    if "new_group" not in ops:
+        return None
     return (
         "Every rank must call new_group, with the same members and in the same order, even the ranks\n"
         "that are not in the group."

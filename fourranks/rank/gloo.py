@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,6 +21,7 @@ from torch._C._distributed_c10d import Store
 from .recorder import Recorder
 from .threads import Helper
 
+T = TypeVar("T")
 _TAG, _MILLISECOND = 2**30, timedelta(milliseconds=1)  # of a message that is never sent
 
 
@@ -42,7 +43,7 @@ def _through_python(name: str) -> Callable[..., Any]:
 for _name in ("set", "get", "wait", "check", "add", "compare_set", "delete_key", "num_keys"):
     setattr(_PythonStore, _name, _through_python(_name))
 _kept: WeakKeyDictionary[dist.ProcessGroupGloo, _PythonStore] = WeakKeyDictionary()  # C++ does not keep it
-_left_behind: list[Future[None]] = []  # of threads that an interrupt has left running
+_left_behind: list[Future[Any]] = []  # of threads that an interrupt has left running
 
 
 def interruptible(make: Callable[..., None], recorder: Recorder) -> Callable[..., None]:
@@ -51,7 +52,7 @@ def interruptible(make: Callable[..., None], recorder: Recorder) -> Callable[...
     @functools.wraps(make)
     def make_group(group: dist.ProcessGroupGloo, store: Store, *args: Any, **kwargs: Any) -> None:
         if recorder.blocked.has_this_thread():  # torch makes it, for a group that is noted already
-            _in_a_thread(functools.partial(make, group, store, *args, **kwargs))
+            in_a_thread(functools.partial(make, group, store, *args, **kwargs))
         else:  # made by hand: its waits for keys are noted one by one
             _kept[group] = _PythonStore(store)
             make(group, _kept[group], *args, **kwargs)
@@ -78,20 +79,19 @@ def take_left_behind() -> bool:
     return bool(half_made)
 
 
-def _in_a_thread(work: Callable[[], None]) -> None:
+def in_a_thread(work: Callable[[], T]) -> T:
     """Run `work` in a thread and wait for it; an interrupt ends the wait and leaves the thread running."""
-    end: Future[None] = Future()
+    end: Future[T] = Future()
 
     def run() -> None:
         try:
-            work()
-            end.set_result(None)
+            end.set_result(work())
         except BaseException as error:
             end.set_exception(error)
 
     Helper(target=run, name="fourranks group").start()
     try:
-        end.result()
+        return end.result()
     except KeyboardInterrupt:
         _left_behind.append(end)
         raise

@@ -52,11 +52,16 @@ def split_group(
 ) -> RecordingProcessGroup | None:
     """Split a group, as torch does for a `DeviceMesh` where the default group is bound to a GPU.
 
-    All ranks of the group wait for each other in it.
+    Members wait for one another on Gloo, which does this since torch 2.15, and on NCCL for all ranks.
     """
-    name, all_ranks = self.identity()
-    call = call_on("split_group", f"{name} split_group", all_ranks)  # counted apart, as new_group
     split = functools.partial(self.split, ranks, *args, **kwargs)
+    name, all_ranks = self.identity()
+    if not set(ranks) <= set(range(self.size())):
+        return split()  # torch says what is wrong
+    members = tuple(all_ranks[rank] for rank in ranks)
+    call = call_on("split_group", f"{name} split_group", all_ranks if self.recorder.launches else members)
+    if not self.recorder.launches:  # members meet by the name of the group, which torch has counted already
+        call.part = _number_in_name(is_local=True) - 1, ""
     return _make_group(call, self.recorder, is_limit(kwargs.get("timeout")), split)
 
 

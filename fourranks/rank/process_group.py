@@ -23,7 +23,7 @@ from torch.distributed import distributed_c10d
 
 from ..protocol.calls import Call
 from ..protocol.places import place
-from . import connection_owner, cuda, rescue, waits
+from . import connection_owner, cuda, gloo, rescue, waits
 from .blocked import Wait
 from .describe import call_on, describe, tensors_in
 from .methods import METHODS, Method, read
@@ -93,7 +93,8 @@ class RecordingProcessGroup(dist.ProcessGroup):
         for options in self._options:  # where torch looks for them, and has none since a second default group
             options.global_ranks_in_group = list(self.identity()[1])
         foreign = rescue.tcp_connections()
-        made = self.inner.split_group(*args, **kwargs)
+        split = functools.partial(self.inner.split_group, *args, **kwargs)
+        made = split() if self.recorder.launches else gloo.in_a_thread(split)
         if made is None:
             return None
         group = RecordingProcessGroup(None, made.rank(), made.size(), made)
@@ -124,8 +125,9 @@ class RecordingProcessGroup(dist.ProcessGroup):
 
         By itself it would at their first call, and for messages two ranks at a time: a rank that waits there
         for another one can be freed by nothing, as the communicator that could be aborted is not there yet.
+        Torch has done it already where the reader has bound the group to a GPU.
         """
-        device = self.connects_on
+        device = self.connects_on if self.bound_device_id is None else None
         if device is not None and device.type in {each.type for each in self._device_types}:
             self._get_backend(device).eager_connect_single_device(device)
 
