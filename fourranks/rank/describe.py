@@ -83,9 +83,15 @@ def _exchange(arguments: Arguments, size: int) -> tuple[tuple[int, ...], tuple[i
     """Return the bytes that this rank gives to, and takes from, each rank of the group.
 
     None if they are not shared out among all ranks; the backend says what is wrong.
+
+    Raises:
+        ValueError: it takes larger elements than it gives. Gloo then reads as many bytes as these have, and
+            so what lies beyond the tensor.
     """
     takes, gives = arguments.output, arguments.input
     if isinstance(gives, torch.Tensor):
+        if takes.element_size() > gives.element_size():
+            raise ValueError("larger elements to take than to give")
         shares = _shares(gives, arguments.input_splits, size), _shares(takes, arguments.output_splits, size)
     else:
         shares = tuple(map(_nbytes, gives)), tuple(map(_nbytes, takes))
