@@ -19,6 +19,7 @@ from .methods import Arguments, Method
 
 _STRIDED = torch.strided
 # Functions that take objects; by which collectives they communicate them differs from one torch to another.
+_OLDER_NAMES = ("all_gather_into_tensor", "gather_into_tensor", "reduce_scatter_tensor")  # of the ..._single
 _OF_OBJECTS = ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list")
 # By hash: a ReduceOp gives its own in half the time that it takes to give its kind.
 _REDUCE_OPS = {hash(kind): name for name, kind in dist.ReduceOp.RedOpType.__members__.items()}
@@ -76,6 +77,8 @@ def call_on(op: str, group: str, ranks: tuple[int, ...]) -> Call:
     call = Call(op, group, ranks, file=file, line=line, function=function, callers=callers, through=through)
     if called in _OF_OBJECTS:
         call.op, call.called = op.removesuffix("_single"), called
+    elif called in _OLDER_NAMES:
+        call.called = called
     return call
 
 

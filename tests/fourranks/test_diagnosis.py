@@ -68,7 +68,9 @@ def explanation(group, cell, ranks=None):
         ),
         pytest.param(
             "if rank:\n    dist.all_gather_into_tensor(torch.empty(8), x)",
-            "(Cell In[1], line 3: dist.all_gather_into_tensor(torch.empty(8), x)), for rank 0.",
+            "all_gather_into_tensor (Cell In[1], line 3: dist.all_gather_into_tensor(torch.empty(8), x)), "
+            "for rank 0. Rank 0 finished the cell. "
+            "Rank 0 skipped the all_gather_into_tensor inside `if rank:` (line 2).",
             id="a function that torch has deprecated",
         ),
         pytest.param(
