@@ -67,8 +67,10 @@ c.ExportApp.plugin_class = "autograder.grading.export.TableExport"
 # The Validate button runs a notebook in a kernel; checks bound their own time, this is for other cells.
 c.Execute.timeout = 180
 
-# Students see what a test says of their work, and not the hidden tests.
+# Students see what a test says of their work, and not the hidden tests. A penalty for coming late may depend
+# on the points, and some of them were given by hand since it was set.
 c.GenerateFeedback.preprocessors = [
+    "nbgrader.preprocessors.AssignLatePenalties",
     "nbgrader.preprocessors.GetGrades",
     "autograder.grading.nbgrader_plugin.HideTests",
     "nbconvert.preprocessors.CSSHTMLHeaderPreprocessor",

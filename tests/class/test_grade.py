@@ -224,6 +224,16 @@ def test_the_late_one_gets_nbgraders_penalty(graded):
     assert str(timestamp) == "2026-02-01 12:00:00" and penalties == [6]
 
 
+def test_feedback_takes_what_was_given_by_hand_since_into_the_penalty(graded, tmp_path):
+    course = shutil.copytree(graded.folder, tmp_path / "course")
+    with Gradebook(f"sqlite:///{course}/gradebook.db", "fourranks") as gradebook:
+        gradebook.find_grade("exchange_explained", "exercise", TOPIC, "late").manual_score = 4
+        gradebook.db.commit()
+    assert run(f"nbgrader generate_feedback {TOPIC} --student late", course, "").returncode == 0
+    _, penalties, *_ = _entries(course)["late"]
+    assert penalties == [10]
+
+
 def test_killed_twice_it_comes_to_the_same_gradebook(graded, interrupted):
     assert _entries(interrupted.folder) == _entries(graded.folder)
     assert interrupted.status == 1 and "4 of 6 graded" in interrupted.said
