@@ -230,7 +230,11 @@ def test_a_slider_goes_through_the_rounds_and_a_stored_notebook_shows_them_all(o
     browser.find_element(By.CSS_SELECTOR, "input[type=range]").send_keys(Keys.ARROW_RIGHT)
     page.wait_for(lambda: picture.get_attribute("title") == "round 1 of 3")
     assert picture.get_attribute("src") != all_rounds
-    browser.find_element(By.CSS_SELECTOR, "button[aria-label=Play]").click()
+    slider = browser.find_element(By.CSS_SELECTOR, "input[type=range]")
+    assert slider.get_attribute("aria-valuetext") == "round 1 of 3", "what a screen reader says"
+    button = browser.find_element(By.CSS_SELECTOR, "button[aria-label=Play]")
+    pressed = "arguments[0].click(); return arguments[0].getAttribute('aria-label')"
+    assert browser.execute_script(pressed, button) == "Pause"
     page.wait_for(lambda: picture.get_attribute("title") == "round 3 of 3")
     page.press("save")
     page.wait_for(lambda: "image/png" in (student_copy / "ping.ipynb").read_text())

@@ -34,17 +34,21 @@ _PAGE = """\
   // Their keys are theirs, not Lab's.
   for (const control of [button, slider]) control.dataset.lmSuppressShortcuts = "true";
   let timer = null;
-  const stop = () => {{ clearInterval(timer); timer = null; button.textContent = "\u25b6"; }};
+  const stop = () => {{
+    clearInterval(timer);
+    timer = null;
+    Object.assign(button, {{textContent: "\u25b6", ariaLabel: "Play"}});
+  }};
   const show = number => {{
     slider.value = number;
     Object.assign(image, frames[number]);
-    name.textContent = image.title;
+    slider.ariaValueText = name.textContent = image.title;
   }};
   slider.addEventListener("input", () => {{ stop(); show(Number(slider.value)); }});
   button.addEventListener("click", () => {{
     if (timer !== null) return stop();
     show(Number(slider.value) % last + 1);
-    button.textContent = "\u23f8";
+    Object.assign(button, {{textContent: "\u23f8", ariaLabel: "Pause"}});
     timer = setInterval(() => {{
       show(Number(slider.value) + 1);
       if (Number(slider.value) === last) stop();
