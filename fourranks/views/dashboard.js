@@ -25,7 +25,7 @@ const SIGNS = { computing: "●", waiting: "◔", finished: "✓", idle: "–", 
 class View {
   constructor(model, el) {
     this.model = model;
-    this.heard = performance.now();
+    this.unanswered = Infinity; // when it first asked since the last answer; nobody asks out of sight
     this.rows = [];
     this.table = el.firstElementChild;
     this.table.hidden = true;
@@ -35,7 +35,7 @@ class View {
     this.body = add(this.root, "div", "ranks");
     this.buildLegend();
     this.onFrame = () => this.drawWhenSeen();
-    this.onHeard = () => (this.heard = performance.now());
+    this.onHeard = () => (this.unanswered = Infinity);
     this.onNotice = () => (this.notice.textContent = model.get("notice"));
     this.onLook = () => this.ask();
     model.on("change:frame", this.onFrame);
@@ -69,6 +69,7 @@ class View {
 
   ask() {
     if (!this.seen) return;
+    this.unanswered = Math.min(this.unanswered, performance.now());
     this.send({ ask: "serve" });
     this.draw();
   }
@@ -77,7 +78,7 @@ class View {
     try {
       this.model.send(message);
     } catch {
-      this.heard = 0; // the kernel is gone
+      this.unanswered = -Infinity; // the kernel is gone
     }
   }
 
@@ -130,13 +131,13 @@ class View {
   }
 
   drawWhenSeen() {
-    this.heard = performance.now();
+    this.onHeard();
     if (this.seen) this.draw();
   }
 
   draw() {
     const { title = "", actions = [], ranks = [], seconds } = this.model.get("frame");
-    const deaf = performance.now() - this.heard > DEAF_AFTER;
+    const deaf = performance.now() - this.unanswered > DEAF_AFTER;
     set(this.title, deaf ? DEAF : title);
     for (const action in ACTIONS) this.buttons[action].disabled = deaf || !actions.includes(action);
     this.root.classList.toggle("many", ranks.length > 8);
