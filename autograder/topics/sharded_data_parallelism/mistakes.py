@@ -190,7 +190,8 @@ WRONG_SHARDED_GRADIENT = patterned("""wrong gradients
     A parameter that is used in several places, or in several backwards, has a gradient from each: add the
     mean of each to what .shard.grad holds, and replace nothing. If gradients differ a little from run to
     run, a tensor is read before its wait(), or changed while it is in flight. Does each gradient go to the
-    shard of its own parameter?""")
+    shard of its own parameter? And does each unpack make the view that was packed, of the same parameter,
+    with its size, stride and storage offset?""")
 WRONG_AFTER_THE_FIRST_STEP = patterned("""wrong gradients, but not in the first step
     The first step is right, so look for what is left over from it. A parameter that is not freed keeps the
     values from before the optimizer's step: free it when the forward of the module that reads it is over,

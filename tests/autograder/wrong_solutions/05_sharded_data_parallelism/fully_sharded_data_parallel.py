@@ -30,6 +30,7 @@ FAILS_AS = {
     "drops_the_remainder": ("RAISED", "Read the line"),
     "replaces_gradients": ("WRONG_SHARDED_GRADIENT", "replace nothing"),
     "replaces_gradients_in_finish": ("WRONG_SHARDED_GRADIENT", "Only several backwards"),
+    "forgets_the_offset_of_views": ("WRONG_SHARDED_GRADIENT", "storage offset"),
     "gathers_at_each_look": ("GATHERED_TWICE", "several times"),
     "gathers_everything_first": ("ALL_AT_ONCE or NOT_FREED_IN_FORWARD", "layer"),
     "averages_over_the_world": ("OUT_OF_STEP or TIMED_OUT or DEADLOCK", "group"),
@@ -89,6 +90,12 @@ class keeps_transposes_for_backward(RightShards):
     def pack(self, tensor):
         whole = any(tensor.shape == full.shape for full in self.held.values())
         return super().pack(tensor) if whole else tensor
+
+
+class forgets_the_offset_of_views(RightShards):
+    def pack(self, tensor):
+        kept = super().pack(tensor)
+        return kept if isinstance(kept, torch.Tensor) else (*kept[:3], 0)
 
 
 class never_frees(RightShards):
