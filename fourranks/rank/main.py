@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import DebugLevel, get_debug_level, set_debug_level
 
 from ..hardware import share_processors, threads_per_rank
 from ..progress_bar import collect
@@ -392,8 +391,5 @@ def become_rank(
     if numpy_random := sys.modules.get("numpy.random"):  # else it is imported, and seeded, at its first use
         numpy_random.seed()
     random.seed()
-    # At DETAIL torch fails collectives of ranks that have sent messages, and crashes in DDP.
-    if get_debug_level() == DebugLevel.DETAIL:
-        set_debug_level(DebugLevel.INFO)
     prompts.refuse()
     Rank(settings, channel, board, group_kind(settings, listener)).serve()

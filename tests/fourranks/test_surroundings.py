@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+import fourranks
+
 STARTS = """
 import fourranks
 with fourranks.start(2, "gloo") as group:
@@ -50,6 +52,13 @@ def test_a_debug_level_at_which_torch_fails_ranks_that_send_messages_does_not_co
     source = STARTS.replace("start(2", "start(3").replace("dist.all_reduce(torch.ones(1))", messages)
     done = notebook(source, env=os.environ | {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
     assert done.stdout == "[0, 1, 2]\n", done.stderr
+
+
+def test_calls_that_disagree_are_explained_at_the_debug_level_at_which_torch_compares_them_too():
+    with fourranks.start(world_size=2) as group:
+        group.execute("dist.set_debug_level(dist.DebugLevel.DETAIL)\nown = dist.new_group()")
+        with pytest.raises(fourranks.DeadlockError, match="disagree on the shape"):
+            group.execute("own.allreduce([torch.ones(1 + rank)])", timeout=20)
 
 
 def test_no_folder_for_temporary_files_is_needed():
