@@ -36,6 +36,8 @@ def failed_elsewhere(scene: Scene) -> str | None:
 def refused_elsewhere(scene: Scene) -> str | None:
     """Explain a call that was refused on a rank, which caught the error, while others wait in it."""
     for rank, call in scene.calls.items():
+        if any(_is_at_place_of(call, refused) for refused in scene.view(rank).progress.refused):
+            continue  # an earlier one, which all ranks were refused
         for other in sorted({*scene.deadlock.missing.get(rank, ()), *scene.calls} - {rank}):
             for refused in scene.view(other).progress.refused:
                 if _is_side_of(rank, call, refused):
@@ -53,9 +55,12 @@ def _refused(ranks: list[int], call: Call) -> str:
 
 
 def _is_side_of(rank: int, call: Call, other: Call) -> bool:
-    if call.is_point_to_point:
-        return is_other_side(rank, call, other)
-    return call.op == other.op and call.place_in_group == other.place_in_group
+    return is_other_side(rank, call, other) if call.is_point_to_point else _is_at_place_of(call, other)
+
+
+def _is_at_place_of(call: Call, other: Call) -> bool:
+    own, its = ((each.op, each.place_in_group, each.peer, each.tag) for each in (call, other))
+    return own == its
 
 
 def key_never_set(scene: Scene) -> str | None:

@@ -763,6 +763,15 @@ def test_the_error_of_a_call_is_waited_for_while_its_rank_still_writes_the_trace
     assert "On rank 2 torch refused this all_to_all_single" in str(caught.value)
 
 
+def test_a_call_that_all_ranks_were_refused_before_is_not_named(group):
+    refused = "dist.all_gather_single(torch.empty(3), torch.ones(1))"
+    group.execute(f"try: {refused}\nexcept (RuntimeError, ValueError): pass")
+    cell = "dist.all_gather_single(torch.empty(4), torch.ones(1)) if rank else dist.all_reduce(torch.ones(1))"
+    with pytest.raises(fourranks.DeadlockError) as error:
+        group.execute(cell)
+    assert "must call the same collectives" in str(error.value) and "refused" not in str(error.value)
+
+
 def test_what_threads_and_torch_complain_of_because_ranks_are_freed_is_not_shown(group):
     cell = """
         import threading
