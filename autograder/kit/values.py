@@ -24,6 +24,8 @@ def same(got: object, want: object) -> bool:
         return got.dtype == want.dtype and got.shape == want.shape and _equal(got, want)
     if isinstance(got, (list, tuple)) and isinstance(want, (list, tuple)):
         return len(got) == len(want) and all(map(same, got, want))
+    if isinstance(got, dict) and isinstance(want, dict):
+        return got.keys() == want.keys() and all(same(got[key], want[key]) for key in want)
     return got == want
 
 

@@ -38,6 +38,13 @@ def test_a_tensor_that_holds_nan_is_the_same_as_its_copy_and_as_no_other():
     assert not same(got, torch.tensor([float("nan"), 2.0]))
 
 
+def test_tensors_in_lists_and_dicts_are_compared_one_by_one():
+    got = [{"x": torch.tensor([1.0, 2.0])}, 3]
+    assert same(got, [{"x": torch.tensor([1.0, 2.0])}, 3])
+    assert not same(got, [{"x": torch.tensor([1.0, 3.0])}, 3])
+    assert not same(got, [{"y": torch.tensor([1.0, 2.0])}, 3])
+
+
 def test_large_integers_are_shown_in_all_their_digits():
     want, got = torch.tensor([2**62 + 1]), torch.tensor([2**62])
     assert difference(want, got) == ("[0] = 4,611,686,018,427,387,905", "[0] = 4,611,686,018,427,387,904")

@@ -18,7 +18,7 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import MODIFIED, NOT_A_NUMBER, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
-from autograder.kit.values import is_number, kind_of
+from autograder.kit.values import is_number, kind_of, same
 from autograder.topics.benchmarking import mistakes
 from autograder.topics.benchmarking.banned import BANNED
 from fourranks.figures import alpha_beta
@@ -184,7 +184,7 @@ def _fit(title: str, sizes: Floats, seconds: Floats, answer: tuple[float, float]
             expected = "alpha = {:.3g} s, beta = {:.3g} s/byte".format(*answer)
             mistake = _fit_mistake(got, answer, sizes, seconds)
             return Problem(mistake, expected, "{:.3g} and {:.3g}".format(*got))
-        if outcome.arguments != list(arguments):
+        if not same(outcome.arguments, list(arguments)):
             return Problem(MODIFIED, "`num_bytes` and `seconds` as they were", "others")
         return None
 

@@ -14,7 +14,7 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import MODIFIED, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
-from autograder.kit.values import is_number, kind_of
+from autograder.kit.values import is_number, kind_of, same
 from autograder.topics.benchmarking import mistakes
 from autograder.topics.benchmarking.bandwidths import COLLECTIVES
 from autograder.topics.benchmarking.banned import BANNED
@@ -108,7 +108,8 @@ def _log(title: str, lines: Sequence[_LogLine]) -> Trial:
                 mistakes.ANOTHER_NUMBER_OF_VERDICTS, counted(len(wanted), "verdict"), str(len(got))
             )
         wrong = [(line, own) for line, own in zip(lines, got, strict=True) if own != line.verdict]
-        if not wrong and outcome.arguments[:1] not in ([], [arguments[0]]):  # of two calls there are none
+        left = outcome.arguments[:1]  # of two calls there is none
+        if not wrong and left and not same(left[0], arguments[0]):
             return Problem(MODIFIED, "`log` as it was", "another one")
         if not wrong:
             return None

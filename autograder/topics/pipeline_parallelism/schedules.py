@@ -20,7 +20,7 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import MODIFIED, Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
-from autograder.kit.values import has_number, kind_of
+from autograder.kit.values import has_number, kind_of, same
 from autograder.topics.pipeline_parallelism import mistakes
 from autograder.topics.pipeline_parallelism import reference_schedules as reference
 from autograder.topics.pipeline_parallelism.banned import BANNED
@@ -43,7 +43,7 @@ def pure_trial(
     def verify_all(outcome: Outcome) -> Problem | None:
         if problem := verify(as_many(outcome.value, len(calls))):
             return problem
-        if outcome.arguments != list(arguments):
+        if not same(outcome.arguments, list(arguments)):
             return Problem(MODIFIED, "the arguments as they were", "others")
         return None
 

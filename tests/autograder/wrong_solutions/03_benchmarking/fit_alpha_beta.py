@@ -11,6 +11,7 @@ FAILS_AS = {
     "two_neighbours": ("ANOTHER_FIT", "two exact times"),
     "rounds_to_float32": ("ANOTHER_FIT", "dtype=torch.float64"),
     "sorts_its_arguments": ("MODIFIED", "belongs to the caller"),
+    "leaves_tensors_in_its_arguments": ("MODIFIED", "belongs to the caller"),
     "calls_ours": ("FORBIDDEN_LIBRARY", "cell of your own"),
 }
 
@@ -76,6 +77,12 @@ def sorts_its_arguments(num_bytes, seconds):
     num_bytes.sort()
     seconds.sort()
     return least_squares(num_bytes, seconds, [1 / t for t in seconds])
+
+
+def leaves_tensors_in_its_arguments(num_bytes, seconds):
+    fitted = least_squares(num_bytes, seconds, [1 / t for t in seconds])
+    seconds[:] = [torch.tensor([t, alpha]) for t, alpha in zip(seconds, fitted, strict=False)]
+    return fitted
 
 
 def calls_ours(num_bytes, seconds):
