@@ -13,6 +13,7 @@ from autograder.kit.mistakes import WRONG_TYPE
 from autograder.kit.problem import Problem
 from autograder.kit.student import NotAFunction, NotebookFunction
 from autograder.kit.verdict import CheckFailed
+from fourranks.errors import CellInterrupted
 from tests import processes
 
 each_check = pytest.mark.parametrize("name", all_checks.__all__)
@@ -86,6 +87,18 @@ def test_an_argument_that_help_could_not_explain_is_refused():
 def test_what_cannot_be_called_is_refused():
     with pytest.raises(NotAFunction, match="takes your function itself"):
         doubling(3)
+
+
+def test_an_interrupt_while_a_case_is_examined_is_one_message():
+    def interrupt(outcome):
+        raise KeyboardInterrupt
+
+    @check()
+    def identity(function, *, seed=0):
+        yield on_one_rank("an input", (1,), interrupt)
+
+    with pytest.raises(CellInterrupted, match="The check was interrupted"):
+        identity(lambda x: x)
 
 
 def test_what_a_check_needs_until_the_end_is_there_when_its_last_case_is_judged(capsys):
