@@ -136,6 +136,19 @@ def test_another_frugal_strategy_earns_all_points_and_is_told_its_cost(capfd):
     assert ", cost 0.1" in capfd.readouterr().out
 
 
+def test_groups_that_only_their_members_make_can_be_made_on_each_cluster():
+    local = """
+class MakesOwnGroups(Frugal):
+    def make_groups(self):
+        own = list(self.cluster.nodes[self.own])
+        self.groups = {self.own: dist.new_group(own, use_local_synchronization=True)}
+        if self.rank in self.pair:
+            self.bridge = dist.new_group(sorted(self.pair), use_local_synchronization=True)
+"""
+    source = "\n".join([*shelf.sources(TOPIC, []), local])
+    check.strategy(shelf.names(source, "local")["MakesOwnGroups"], num_clusters=2, seed=5)
+
+
 def test_the_solution_earns_all_points_where_the_drawn_language_takes_the_most_steps(capfd):
     dearest_of_240 = 2073
     check.strategy(shelf.solutions(TOPIC)["Strategy"], seed=dearest_of_240)

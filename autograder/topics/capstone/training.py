@@ -117,6 +117,7 @@ class Training:
         raise TrainingStopped(self._missed())
 
     def _begin(self, function: Function) -> list[Work]:
+        function.release()  # torch names some groups by how many a rank has made, in earlier trainings, too
         cluster = dataclasses.asdict(self.cluster)
         given = {field: _lists(value) for field, value in cluster.items()}
         chosen = self._run(function, [(self.name, given)] * self.cluster.num_ranks, drivers.begin)

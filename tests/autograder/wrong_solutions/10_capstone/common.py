@@ -16,11 +16,14 @@ class Frugal:
     def __init__(self, cluster):
         self.cluster, self.rank = cluster, dist.get_rank()
         self.rows = [round(self.ROWS * flops / sum(cluster.flops)) for flops in cluster.flops]
-        self.groups = [dist.new_group(list(ranks)) for ranks in cluster.nodes]
         self.own = next(number for number, ranks in enumerate(cluster.nodes) if self.rank in ranks)
         self.pair = max(itertools.product(*cluster.nodes), key=self.speed)
-        self.bridge = dist.new_group(sorted(self.pair))
         self.adam = None
+        self.make_groups()
+
+    def make_groups(self):
+        self.groups = [dist.new_group(list(ranks)) for ranks in self.cluster.nodes]
+        self.bridge = dist.new_group(sorted(self.pair))
 
     def speed(self, pair):
         return self.cluster.bandwidth[pair[0]][pair[1]]
