@@ -55,6 +55,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
     era = -1  # the number of default groups before the one that there is: torch gives names again after each
     forks = 0  # that lie between the rank and this process
     has_hooks = False  # of the reader's, each of which may refuse a call
+    is_recorded = True  # else a group that the reader's code makes in Python does the work, in its own way
     being_formed: RecordingProcessGroup | None = None
     formation: tuple[Call, tuple[Wait, float]] | None = None  # of the default group, while under way
     _batches: ClassVar[list[OpenBatch]] = []  # on NCCL
@@ -80,13 +81,15 @@ class RecordingProcessGroup(dist.ProcessGroup):
     def identity(self) -> tuple[str, tuple[int, ...]]:
         """Name of this group and its global ranks in group order; asked for at every call, so kept."""
         if self._identity is None:
-            name = f"{self.group_name}.{self._era}" if self._era else self.group_name
-            self._identity = name, tuple(dist.get_process_group_ranks(self))
+            name: str = self.group_name if self.is_recorded else distributed_c10d._world.pg_names[self]
+            numbered = f"{name}.{self._era}" if self._era else name
+            self._identity = numbered, tuple(dist.get_process_group_ranks(self))
         return self._identity
 
     def __repr__(self) -> str:
-        ranks = distributed_c10d._world.pg_group_ranks.get(self, {})
-        return f"<ProcessGroup {self.group_name} of ranks {', '.join(map(str, ranks))}>"
+        known = distributed_c10d._world
+        name, ranks = known.pg_names.get(self, "without a name"), known.pg_group_ranks.get(self, {})
+        return f"<ProcessGroup {name} of ranks {', '.join(map(str, ranks))}>"
 
     def split(self, *args: Any, **kwargs: Any) -> RecordingProcessGroup | None:
         """Make a group as `split_group` of torch's own does, in C++; None if this rank is no member of it."""
@@ -177,9 +180,14 @@ class RecordingProcessGroup(dist.ProcessGroup):
         cls.recorder.work_alone()
 
     def _register_backend(self, *args: Any) -> None:
-        super()._register_backend(*args)
-        self.inner._register_backend(*args)
-        options: Any = getattr(args[2] if len(args) > 2 else None, "options", None)
+        backend = args[2] if len(args) > 2 else None
+        if isinstance(backend, dist.ProcessGroup):
+            self.inner, self.is_recorded = backend, False
+            super()._set_default_backend(self.BackendType.UNDEFINED)  # torch 2.15 asks it for rank and size
+        else:
+            super()._register_backend(*args)
+            self.inner._register_backend(*args)
+        options: Any = getattr(backend, "options", None)
         self._options += [options] if hasattr(options, "_timeout") else []
         self._formed_with = self.timeouts()
         self._own = rescue.tcp_connections() - self._foreign
@@ -351,9 +359,9 @@ def _forward_to_both(name: str) -> None:
 def _record(name: str, method: Method) -> None:
     def recorded(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> dist.Work | None:
         start: Callable[[], dist.Work] = functools.partial(getattr(self.inner, name), *args, **kwargs)
-        arguments, recorder = read(method, args, kwargs), self.recorder
+        arguments, recorder = read(method, args, kwargs) if self.is_recorded else None, self.recorder
         if arguments is None:
-            return start()  # torch says what is wrong
+            return start()  # torch says what is wrong, if anything is
         named = method.named_rank(arguments)
         if named is not None and not 0 <= named < self.size():
             return self._refuse(method, named, start)

@@ -276,6 +276,34 @@ def test_a_message_may_be_waited_for_twice(pair):
     assert pair.pull("x.tolist()") == [[0.0, 0.0], [0.0, 0.0]]
 
 
+def test_a_process_group_that_the_reader_makes_in_python_does_what_it_does_without_ranks_that_wait(pair):
+    pair.execute("""
+        class Adds(dist.ProcessGroup):  # communicates with nobody
+            def allreduce(self, tensors, options=None):
+                for tensor in tensors:
+                    tensor.add_(2)
+                done = torch.futures.Future()
+                done.set_result(tensors)
+                return torch._C._distributed_c10d._create_work_from_future(done)
+
+        def make(store, rank, size, timeout):
+            return Adds(rank, size)
+
+        dist.Backend.register_backend("adds", make, devices=["cpu"])
+        dist.destroy_process_group()
+        dist.init_process_group("adds")
+        x = torch.ones(1)
+        if rank == 0:
+            dist.all_reduce(x)
+        dist.all_reduce(x, group=dist.new_group())
+        found = dist.get_backend(), dist.get_world_size(), x.item()
+        dist.destroy_process_group()
+        dist.init_process_group("gloo")
+        dist.barrier()
+    """)
+    assert pair.pull("found") == [("adds", 2, 5.0), ("adds", 2, 3.0)]
+
+
 @has_hooks
 def test_a_readers_hooks_are_called_until_they_are_taken_back(pair):
     pair.execute("""
