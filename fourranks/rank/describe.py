@@ -18,8 +18,8 @@ from .frames import of_backward_pass, own_caller
 from .methods import Arguments, Method
 
 _STRIDED = torch.strided
-# Functions that take objects; by which collectives they communicate them differs from one torch to another.
 _OLDER_NAMES = ("all_gather_into_tensor", "gather_into_tensor", "reduce_scatter_tensor")  # of the ..._single
+# Functions that take objects; by which collectives they communicate them differs from one torch to another.
 _OF_OBJECTS = ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list")
 # By hash: a ReduceOp gives its own in half the time that it takes to give its kind.
 _REDUCE_OPS = {hash(kind): name for name, kind in dist.ReduceOp.RedOpType.__members__.items()}
