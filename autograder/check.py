@@ -13,3 +13,8 @@ for _topic in pkgutil.iter_modules(topics.__path__):
     _checks = dict(inspect.getmembers(_module, inspect.isfunction))
     globals().update(_checks)
     __all__ += _checks
+
+
+def __dir__() -> list[str]:
+    """Return what a notebook offers behind `check.`: the checks, without modules."""
+    return sorted(__all__)

@@ -125,6 +125,10 @@ def test_what_a_check_needs_until_the_end_is_there_when_its_last_case_is_judged(
     assert not is_there
 
 
+def test_a_notebook_offers_the_checks_and_nothing_else():
+    assert dir(all_checks) == sorted(all_checks.__all__)
+
+
 def test_python_that_leaves_out_docstrings_has_all_checks():
     done = processes.run([sys.executable, "-B", "-OO", "-c", "from autograder import check; check.average"])
     assert done.returncode == 0, done.stderr
