@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 
 from .cuda_errors import explain
@@ -122,6 +123,17 @@ class CellInterrupted(Explained, KeyboardInterrupt):
 
     def _render_traceback_(self) -> list[str]:
         return [f"\x1b[31mKeyboardInterrupt\x1b[0m: {self}"]
+
+
+@contextmanager
+def interrupts_as_one_message(message: str) -> Iterator[None]:
+    """Show an interrupt without frames of this package, also where it comes while no rank runs a cell."""
+    try:
+        yield
+    except CellInterrupted:  # which says more
+        raise
+    except KeyboardInterrupt:
+        raise CellInterrupted(message) from None
 
 
 class RankError(FourRanksError):

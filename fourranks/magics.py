@@ -17,7 +17,14 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
 from . import commands, completion, current, every_cell, hints, saved_script
-from .errors import CellInterrupted, DeadlockError, Explained, FourRanksError, RankError
+from .errors import (
+    CellInterrupted,
+    DeadlockError,
+    Explained,
+    FourRanksError,
+    RankError,
+    interrupts_as_one_message,
+)
 from .group import RankGroup, start
 from .hardware import BACKEND_NAMES
 from .naming import counted, name_ranks, some_of
@@ -46,12 +53,14 @@ class RanksMagics(Magics):
 
     @line_cell_magic
     def ranks(self, line: str, cell: str | None = None) -> Any:
-        try:
-            return self._obey(line, cell)
-        except CellInterrupted:
-            raise
-        except KeyboardInterrupt:  # not while ranks ran the cell: their start, what they send, a figure
-            raise CellInterrupted("The cell was interrupted.") from None
+        with interrupts_as_one_message("The cell was interrupted."):
+            if cell is None:
+                options = commands.parse_line(line, _has_code_below(self._running))
+                return getattr(self, f"_{options.action}")(options)
+            if commands.asks_for_help(line):
+                return self._help(None)
+            self._run(commands.parse_cell_line(line), f"#%%ranks {line}".rstrip(), cell)
+        return None
 
     ranks.__doc__ = (
         "Run a cell on the ranks (`%%ranks`), or start, stop, restart and list them (`%ranks`).\n\n"
@@ -66,15 +75,6 @@ class RanksMagics(Magics):
         """Refuse a `%%ranks` below the first line."""
         magic = f"%%ranks {line}".rstrip()
         raise UsageError(f"%%ranks must be the cell's first line, even above comments: move `{magic}` up.")
-
-    def _obey(self, line: str, cell: str | None) -> Any:
-        if cell is None:
-            options = commands.parse_line(line, _has_code_below(self._running))
-            return getattr(self, f"_{options.action}")(options)
-        if commands.asks_for_help(line):
-            return self._help(None)
-        self._run(commands.parse_cell_line(line), f"#%%ranks {line}".rstrip(), cell)
-        return None
 
     def _status(self, options: argparse.Namespace) -> StatusTable | None:
         if current.has_world():

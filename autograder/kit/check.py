@@ -15,7 +15,7 @@ from autograder.kit import student
 from autograder.kit.case import Case
 from autograder.kit.judge import judge
 from autograder.kit.student import Function
-from fourranks.errors import CellInterrupted
+from fourranks.errors import interrupts_as_one_message
 
 Code = Callable[..., Any] | Function  # a student's function or class, or the handle to one
 Cases = Iterator[Case]
@@ -62,7 +62,8 @@ def check(
             given.apply_defaults()
             code, *rest = given.args
             handle = student.handle(code)
-            with _interrupts_without_frames(), _one_thread(), ExitStack() as stack:
+            interruptible = interrupts_as_one_message("The check was interrupted.")
+            with interruptible, _one_thread(), ExitStack() as stack:
                 stack.callback(_judging.reset, _judging.set(stack))
                 judge(name or draw.__name__, handle, drawn_by(handle, *rest), given.arguments["seed"], banned)
 
@@ -72,17 +73,6 @@ def check(
         return checked
 
     return decorate
-
-
-@contextmanager
-def _interrupts_without_frames() -> Iterator[None]:
-    """Show an interrupt as one message, also where it comes between two calls of the student's code."""
-    try:
-        yield
-    except CellInterrupted:
-        raise
-    except KeyboardInterrupt:
-        raise CellInterrupted("The check was interrupted.") from None
 
 
 @contextmanager

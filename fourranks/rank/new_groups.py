@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import Backend
 from torch.distributed import distributed_c10d
 
 from ..protocol.calls import Call
@@ -63,6 +64,15 @@ def split_group(
     if not self.recorder.launches:  # members meet by the name of the group, which torch has counted already
         call.part = _number_in_name(is_local=True) - 1, ""
     return _make_group(call, self.recorder, is_limit(kwargs.get("timeout")), split)
+
+
+def leave_unwrapped(wrapped_pg: Backend, **_: object) -> Backend:
+    """Return the backend as it is, which torch would wrap at DETAIL to compare calls in all of them.
+
+    The wrapper fails collectives of ranks that have sent messages, crashes in DDP, and hides which ranks
+    wait.
+    """
+    return wrapped_pg
 
 
 def _connected(make: Callable[[], dist.ProcessGroup]) -> dist.ProcessGroup:

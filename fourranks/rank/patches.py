@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.launcher.api
 import torch.multiprocessing
-from torch._C._distributed_c10d import Backend, Store, TCPStore
+from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import _rendezvous_handlers
 
@@ -45,7 +45,7 @@ def record_groups(recorder: Recorder) -> None:
         ProcessGroup=RecordingProcessGroup,
         _new_group_with_tag=new_groups.recorded_new_group(distributed_c10d._new_group_with_tag),
         default_pg_nccl_timeout=cuda.NCCL_PATIENCE,  # torch's default of ten minutes counts as a failed call
-        _create_process_group_wrapper=_leave_unwrapped,
+        _create_process_group_wrapper=new_groups.leave_unwrapped,
     )
     _replace(RecordingProcessGroup, split_group=new_groups.split_group, **hooks.forwarded())
     leave_uncompiled([new_groups.split_group])
@@ -121,14 +121,6 @@ def serve_scripts(
         _replace(module, launch_agent=launch_agent)
     for kind in (multiprocessing.context.SpawnProcess, multiprocessing.context.ForkServerProcess):
         _replace(kind, _Popen=staticmethod(check_start(kind._Popen)))
-
-
-def _leave_unwrapped(wrapped_pg: Backend, **_: object) -> Backend:
-    """Return the backend as it is, which torch would wrap at DETAIL to compare calls in all of them.
-
-    The wrapper fails collectives of ranks that have sent messages, crashes in DDP, and hides who waits.
-    """
-    return wrapped_pg
 
 
 def _replace(owner: object, **replacements: object) -> None:

@@ -278,7 +278,7 @@ def test_a_message_may_be_waited_for_twice(pair):
 
 def test_a_process_group_that_the_reader_makes_in_python_does_what_it_does_without_ranks_that_wait(pair):
     pair.execute("""
-        class Adds(dist.ProcessGroup):  # communicates with nobody
+        class Adds(dist.ProcessGroup):  # adds on each rank, without any communication
             def allreduce(self, tensors, options=None):
                 for tensor in tensors:
                     tensor.add_(2)

@@ -258,13 +258,9 @@ class _PipelinedRun:
         """Compare the steps with the schedule; a frozen first stage may leave the backwards out."""
         order = [microbatch for kind, microbatch in self.schedules[stage] if kind == "F"]
         seen = [(kind, order[at] if at < len(order) else "?") for kind, at, _ in _steps(outcome)]
-        want = self.schedules[stage]
-        if seen == want:
+        want = [step for step in self.schedules[stage] if step[0] == "F" or self._goes_back(stage)]
+        if seen in (want, self.schedules[stage]):
             return None
-        if not self._goes_back(stage):
-            want = [step for step in want if step[0] == "F"]
-            if seen == want:
-                return None
         forwards = sum(kind == "F" for kind, _ in seen)
         if forwards > len(order):
             expected = f"{where}: {counted(len(order), 'forward')}, one of each microbatch"

@@ -168,11 +168,12 @@ def received_ahead(stage: Stage, limit: int, where: str) -> Problem | None:
 
 def kept_by_sends(stage: Stage, limit: int, where: str) -> Problem | None:
     """Find more microbatches in flight or under way at once than the schedule keeps alive, and two more."""
+    sends = stage.sends()
     for place in stage.places("F"):
         moment = stage.steps[place].began
         alive = {step.forward for step in stage.steps[: place + 1] if step.kind == "F"}
         alive -= {step.forward for step in stage.steps[:place] if step.kind == "B"}
-        alive |= {stage.steps[at].forward for call, at in stage.sends() if call.start < moment < _end(call)}
+        alive |= {stage.steps[at].forward for call, at in sends if call.start < moment < _end(call)}
         if len(alive) > limit + 2:
             expected = f"{where}: {in_words(limit)} in flight, and sends of two more without their wait()"
             return Problem(mistakes.ACTIVATIONS_KEPT, expected, f"{len(alive)} together")
