@@ -30,6 +30,7 @@ from fourranks.naming import counted
 EXACT = 1e-9  # of formulas: a few roundings of float64
 ALMOST = 1e-6  # the same, of float32
 FAKE = 0.01  # of a measurement by a fake clock: looking at the clock takes a little, too
+JUST_BELOW = 1 - 1e-4  # of the ridge of a GPU, a few hundred: in most cases above its whole number
 REAL = 4.0  # times above or below our own slowest and fastest median: other programs may run between
 
 
@@ -63,8 +64,9 @@ def attainable_flops(code: Code, cases: int = 6, seed: int = 0) -> Cases:
     for turn in range(cases):
         peak, bandwidth = draw.choice(machines)
         ridge = peak / bandwidth
-        # Below the ridge, beyond it, nothing but traffic, at the ridge, and so on.
-        intensity = ridge * (draw.uniform(0.01, 0.9), draw.uniform(1.1, 50), 0.0, 1.0)[turn % 4]
+        # Well below the ridge, beyond it, nothing but traffic, at the ridge, just below it, and so on.
+        far_below, beyond = draw.uniform(0.01, 0.1), draw.uniform(1.1, 50)
+        intensity = ridge * (far_below, beyond, 0.0, 1.0, JUST_BELOW)[turn % 5]
         slope = intensity * bandwidth
         known = {mistakes.NOT_CAPPED: slope, mistakes.ALWAYS_THE_PEAK: peak, mistakes.ADDED: slope + peak}
         arguments = (intensity, peak, bandwidth)
