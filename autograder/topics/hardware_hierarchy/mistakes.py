@@ -59,8 +59,11 @@ ENTRY_MISSING = mistake("""an entry is missing
     Do you stop after the GPUs, expect tabs where a log has spaces, or fail on the terminal's code for
     underlining (`\\x1b[4m`) in front of the first name?""")
 ENTRY_WRONG = mistake("""a wrong entry
-    Is every entry paired with the name above its own column? And note the "NIC Legend" below the table:
-    its lines also begin with names of devices.""")
+    Is every entry copied as it stands, and paired with the name above its own column? And note the "NIC
+    Legend" below the table: its lines also begin with names of devices.""")
+NO_PAIRS = mistake("""keys that are not pairs of names
+    The dictionary has one level: each key is a tuple of two names, row and column, as in
+    `entries[row, column] = "NV18"`.""")
 ENTRY_TOO_MANY = mistake("""an entry too many
     CPU Affinity, NUMA Affinity and GPU NUMA ID are not devices, and the legend is not a row.""")
 NOT_REFUSED = mistake("""no error for a text that is not a listing

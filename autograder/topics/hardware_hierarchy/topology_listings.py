@@ -96,6 +96,9 @@ def _without_affinities(text: str) -> str:
 
 
 def _difference(got: Mapping[object, object], want: Table) -> Problem | None:
+    for key in got:
+        if not isinstance(key, tuple) or len(key) != 2:
+            return Problem(mistakes.NO_PAIRS, f"keys such as {next(iter(want))}", f"the key {key!r}")
     for pair in want:
         if pair not in got:
             return Problem(mistakes.ENTRY_MISSING, f"{len(want)} entries", f"none for {pair}")

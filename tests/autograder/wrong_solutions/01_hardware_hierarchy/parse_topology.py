@@ -14,7 +14,9 @@ FAILS_AS = {
     "believes_every_entry": ("NOT_REFUSED", "one of the known ones"),
     "runs_into_an_index_error": ("REFUSED_WRONGLY", "ValueError yourself"),
     "raises_without_a_word": ("REFUSED_SILENTLY", "what is wrong"),
-    "joins_the_names": ("ENTRY_MISSING", "row"),
+    "joins_the_names": ("NO_PAIRS", "tuple of two names"),
+    "makes_a_dictionary_for_each_row": ("NO_PAIRS", "one level"),
+    "reads_one_digit": ("ENTRY_WRONG", "as it stands"),
     "returns_a_list": ("WRONG_TYPE", "the task"),
     "adds_to_its_first_table": ("FROM_AN_EARLIER_CALL", "filled again"),
     "keeps_its_first_table": ("FROM_AN_EARLIER_CALL", "filled again"),
@@ -169,6 +171,17 @@ def raises_without_a_word(text):
 
 def joins_the_names(text):
     return {f"{one}-{other}": link for (one, other), link in right(text).items()}
+
+
+def makes_a_dictionary_for_each_row(text):
+    rows = {}
+    for (one, other), link in right(text).items():
+        rows.setdefault(one, {})[other] = link
+    return rows
+
+
+def reads_one_digit(text):
+    return {pair: link[:3] if link.startswith("NV") else link for pair, link in right(text).items()}
 
 
 def returns_a_list(text):
