@@ -6,6 +6,7 @@ for which operation is said in `checks`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ class Budget:
         total_bytes: bytes that all ranks together may send.
         rounds: steps in which a rank sends and receives at most one message each.
         ring: ranks in the order of the ring, when each may send to its two neighbours only.
+        is_rounded_up: whether the messages are chunks whose size is rounded up.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Budget:
     total_bytes: int | None = None
     rounds: int | None = None
     ring: tuple[int, ...] | None = None
+    is_rounded_up: bool = False
 
 
 def violation(budget: Budget, calls: Calls) -> Problem | None:
@@ -93,11 +96,22 @@ def _bytes(budget: Budget, calls: Calls) -> Problem | None:
     if budget.bytes_by_rank is not None:
         over = [rank for rank, limit in enumerate(budget.bytes_by_rank) if sent[rank] > limit]
         if over:
-            return _too_much(mistakes.BYTES, "byte", budget, sent, budget.bytes_by_rank, over)
+            mistake = mistakes.PADDING if _one_element_too_long(budget, calls, over[0]) else mistakes.BYTES
+            return _too_much(mistake, "byte", budget, sent, budget.bytes_by_rank, over)
     if budget.total_bytes is not None and sum(sent) > budget.total_bytes:
         expected = f"{budget.name}: at most {budget.total_bytes:,} bytes in all"
         return Problem(mistakes.BYTES, expected, f"{sum(sent):,} bytes in all")
     return None
+
+
+def _one_element_too_long(budget: Budget, calls: Calls, rank: int) -> bool:
+    """Tell whether each chunk that a rank sent has an element more than it takes."""
+    if not budget.is_rounded_up or budget.bytes_by_rank is None or budget.messages_by_rank is None:
+        return False
+    messages = sends(calls[rank])
+    elements = sum(call.nbytes // max(1, math.prod(call.shape)) for call in messages)  # in bytes, of each one
+    excess = sum(call.nbytes for call in messages) - budget.bytes_by_rank[rank]
+    return len(messages) == budget.messages_by_rank[rank] and excess == elements
 
 
 def _messages(budget: Budget, calls: Calls) -> Problem | None:

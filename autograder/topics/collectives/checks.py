@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -267,7 +267,7 @@ def ring_all_reduce(setting: _Variation) -> InPlaceCase:
     tensors = setting.draw()
     chunk_nbytes = -(-setting.numel // setting.size) * setting.dtype.itemsize  # rounded up
     expected = [{0: setting.total(tensors)}] * setting.size
-    budget = setting.ring(2 * (setting.size - 1), chunk_nbytes)
+    budget = replace(setting.ring(2 * (setting.size - 1), chunk_nbytes), is_rounded_up=True)
     inputs, received = [(tensor,) for tensor in tensors], setting.each(setting.nbytes)
     return setting.case(inputs, expected, budget, received, [tensors] * setting.size)
 

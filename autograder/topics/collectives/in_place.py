@@ -266,9 +266,20 @@ def _nearly(got: torch.Tensor, want: torch.Tensor) -> bool:
     return bool(difference <= 1e-3 * want.double().abs().max())
 
 
+def _is_mean(total: torch.Tensor, number: int, got: torch.Tensor) -> bool:
+    """Tell whether these are the elements of a sum divided by the number of summands, rounded in any way."""
+    if number == 1 or not got.numel():
+        return False
+    if got.dtype.is_floating_point:
+        return torch.allclose(got.double(), total.double() / number, rtol=0.01, atol=0.0)
+    return any(torch.equal(got, torch.div(total, number, rounding_mode=how)) for how in ("floor", "trunc"))
+
+
 def _summands(case: InPlaceCase, summands: Sequence[torch.Tensor], got: torch.Tensor) -> tuple[Mistake, str]:
     """Tell which contributions a wrong sum contains, where that can be told."""
     exactly = torch.float64 if case.dtype.is_floating_point else torch.int64
+    if _is_mean(torch.stack(tuple(summands)).sum(0).view_as(got), len(summands), got):
+        return mistakes.AVERAGED, f" (the sum divided by {len(summands)})"
     parts = torch.stack([part.to(exactly).flatten() for part in summands])
     total = got.to(exactly).flatten()
     fits = parts.shape[1] == total.shape[0] >= 2 * parts.shape[0]

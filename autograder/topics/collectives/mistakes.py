@@ -47,6 +47,8 @@ MISSING_SUMMAND = patterned("""a contribution is missing
     sum is passed on, and is every message waited for first?""")
 REPEATED_SUMMAND = patterned("""a contribution is counted twice
     A contribution is added twice: the received tensor already contains the sums of earlier steps.""")
+AVERAGED = mistake("""the mean in place of the sum
+    Each number is the sum divided by the number of ranks. What is wanted is the sum itself.""")
 VALUE = patterned("""wrong values
     Try the smallest failing case by hand. Two frequent reasons: a tensor read before its wait(), and a
     buffer received into while it is still being sent.""")
@@ -64,6 +66,9 @@ MESSAGES = mistake("""right, but too many messages
 ROUNDS = mistake("""right, but too many rounds
     Several ranks can send in the same round: each round doubles the number of ranks that have the data,
     or halves the number of those that still have something to add.""")
+PADDING = mistake("""right, but with too much padding
+    A chunk is longer than it has to be. Round numel / N up, with `-(-numel // N)` or `math.ceil`: `numel // N
+    + 1` is one too many where it divides.""")
 NEIGHBOURS = mistake("""right, but past the neighbours
     A ring sends to a neighbour only: let data travel on from rank to rank.""")
 

@@ -6,6 +6,7 @@ FAILS_AS = {
     "passes_on_its_own_only": ("MISSING_SUMMAND", "lost on the way"),
     "adds_its_own_twice": ("REPEATED_SUMMAND", "added twice"),
     "receives_as_float32": ("MISMATCH", "shape and dtype"),
+    "averages": ("AVERAGED", "sum itself"),
     "adds_in_float64": ("LOST_DIGITS", "dtype of the tensor"),
     "calls_the_collective": ("FORBIDDEN", "send, recv"),
     "rebinds_the_argument": ("UNTOUCHED", "into the argument itself"),
@@ -85,6 +86,14 @@ def receives_as_float32(tensor, dst, group=None):
     rank, world_size = place(group)
     root = position_of(dst, group)
     tree(tensor, rank, root, world_size, group, torch.Tensor.add_, lambda like: torch.empty(like.numel()))
+
+
+def averages(tensor, dst, group=None):
+    rank, world_size = place(group)
+    root = position_of(dst, group)
+    tree(tensor, rank, root, world_size, group, torch.Tensor.add_)
+    if rank == root:
+        tensor.copy_(tensor / world_size)
 
 
 def adds_in_float64(tensor, dst, group=None):

@@ -5,7 +5,8 @@ FAILS_AS = {
     "drops_the_remainder": ("UNFILLED", "do not divide"),
     "needs_a_multiple": ("RAISED", "do not divide"),
     "only_the_first_half": ("VALUE", "smallest failing case"),
-    "averages": ("VALUE", "smallest failing case"),
+    "averages": ("AVERAGED", "sum itself"),
+    "always_pads": ("PADDING", "one too many"),
     "returns_the_sum": ("NOT_IN_PLACE", "copy_"),
     "calls_the_collective": ("FORBIDDEN", "send, recv"),
     "by_way_of_rank_0": ("BYTES", "partial results"),
@@ -73,6 +74,14 @@ def averages(tensor, group=None):
     _, world_size = place(group)
     ring(tensor, group)
     tensor.copy_(tensor / world_size)
+
+
+def always_pads(tensor, group=None):
+    _, world_size = place(group)
+    padded = tensor.new_zeros(world_size, tensor.numel() // world_size + 1)
+    padded.view(-1)[: tensor.numel()] = tensor.flatten()
+    ring(padded, group)
+    tensor.copy_(padded.view(-1)[: tensor.numel()].view_as(tensor))
 
 
 def returns_the_sum(tensor, group=None):
