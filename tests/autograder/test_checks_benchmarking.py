@@ -127,6 +127,15 @@ def test_what_the_lecture_printed_is_told_that_a_time_shorter_than_the_work_was_
     assert "0.01 ms (not synchronized)" in text
 
 
+def test_a_reduce_scatter_may_be_corrected_step_by_step():
+    def corrected(reported, world_size):
+        output_over_seconds = reported * world_size / (world_size - 1)
+        input_over_seconds = world_size * output_over_seconds
+        return input_over_seconds * (world_size - 1) / world_size
+
+    check.corrected_reduce_scatter_busbw(corrected)
+
+
 def test_an_audit_that_allows_for_no_rounding_is_told_so_by_all_its_logs_together():
     exact = shelf.wrong_solutions(TOPIC, "audit")["accuses_what_is_rounded"]
     assert shelf.name_of(failure_of("audit", exact).verdict.mistake) == "RIGHT_ACCUSED"
