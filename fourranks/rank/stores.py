@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store, TCPStore
 
 from .describe import call_on
 from .recorder import Recorder
@@ -27,29 +27,41 @@ DEFAULT_TIMEOUT = timedelta(seconds=300)  # of torch's stores
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two looks
 _MILLISECOND = timedelta(milliseconds=1)
 _WORKERS = "init/"  # the key under which a TCPStore counts its workers
+_NO_VALUE = os.urandom(16).hex()  # what no key has as its value
+_TORCHS_OWN = (FileStore, HashStore, TCPStore)
 
 _wait, _get, _multi_get, _queue_pop = Store.wait, Store.get, Store.multi_get, Store.queue_pop
 _make_tcp_store = TCPStore.__init__
 
 
 def noted_waits(recorder: Recorder) -> dict[str, Callable[..., Any]]:
-    """Return methods of `Store`, by name, whose waits for keys are noted."""
+    """Return methods of `Store`, by name, whose waits for keys are noted.
+
+    What a store of the reader's own waits for, a Python class, is decided there: it may have no `check`.
+    """
 
     @functools.wraps(_wait)
     def wait(store: Store, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        with _noted(recorder, "wait", store, timeout):
-            _look_for(store, keys, timeout or _timeout(store))
+        if _is_torchs_own(store):
+            with _noted(recorder, "wait", store, timeout):
+                _look_for(store, keys, timeout or _timeout(store))
+        elif timeout is None:
+            _wait(store, list(keys))
+        else:
+            _wait(store, list(keys), timeout)
 
     @functools.wraps(_get)
     def get(store: Store, key: str) -> bytes:
+        if not _is_torchs_own(store):
+            return _get(store, key)
         with _noted(recorder, "get", store):
-            _look_for(store, [key], _timeout(store))
-        return _get(store, key)
+            return _value_of(store, key, _timeout(store))
 
     @functools.wraps(_multi_get)
     def multi_get(store: Store, keys: Sequence[str]) -> list[bytes]:
-        with _noted(recorder, "multi_get", store):
-            _look_for(store, keys, _timeout(store))
+        if _is_torchs_own(store):
+            with _noted(recorder, "multi_get", store):
+                _look_for(store, keys, _timeout(store))
         return _multi_get(store, list(keys))
 
     @functools.wraps(_queue_pop)
@@ -66,10 +78,20 @@ def _timeout(store: Store) -> timedelta:
     return store.timeout  # type: ignore[attr-defined, no-any-return]  # torch's description lacks it
 
 
-def _is_of_ranks_alone(store: Store) -> bool:
-    """Tell whether only ranks of this world set its keys: one made by hand may be shared with any process."""
+def _innermost(store: Store) -> Store:
+    """Return the store that keeps what is set, behind those that only put a prefix before its keys."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
+    return store
+
+
+def _is_torchs_own(store: Store) -> bool:
+    return isinstance(_innermost(store), _TORCHS_OWN)
+
+
+def _is_of_ranks_alone(store: Store) -> bool:
+    """Tell whether only ranks of this world set its keys: one made by hand may be shared with any process."""
+    store = _innermost(store)
     is_rendezvous = isinstance(store, TCPStore) and str(store.port) == os.environ["MASTER_PORT"]
     return is_rendezvous or isinstance(store, HashStore)
 
@@ -92,10 +114,26 @@ def _noted(recorder: Recorder, method: str, store: Store, limit: timedelta | Non
 
 def _look_for(store: Store, keys: Sequence[str], timeout: timedelta) -> None:
     """Return when the store has these keys; raise what torch raises when the time is over."""
-    if _poll(lambda: store.check(list(keys)), timeout):
-        return
-    with _with_its_timeout(timeout):
-        _wait(store, list(keys), _MILLISECOND)
+    if not _poll(lambda: store.check(list(keys)), timeout):
+        _look_once_more(store, keys, timeout)
+
+
+def _value_of(store: Store, key: str, timeout: timedelta) -> bytes:
+    """Return the value of a key once there is one.
+
+    It is looked for and read in one step: another rank may delete the key at any moment, and torch's `get`
+    would then wait for it in C++.
+    """
+    read: list[bytes] = []
+
+    def look() -> bool:
+        value = store.compare_set(key, _NO_VALUE, _NO_VALUE)
+        read.extend([value] if value != _NO_VALUE.encode() else [])
+        return bool(read)
+
+    if not _poll(look, timeout):
+        _look_once_more(store, [key], timeout)
+    return read[0] if read else _get(store, key)
 
 
 def _taken_from_queue(store: Store, key: str, timeout: timedelta) -> bytes:
@@ -122,11 +160,10 @@ def _poll(is_there: Callable[[], bool], timeout: timedelta) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def _with_its_timeout(timeout: timedelta) -> Iterator[None]:
-    """Name this timeout in the message of an error, not the last moment of it."""
+def _look_once_more(store: Store, keys: Sequence[str], timeout: timedelta) -> None:
+    """Raise what torch raises at the end of this timeout, unless the store has the keys by now."""
     try:
-        yield
+        _wait(store, list(keys), _MILLISECOND)
     except RuntimeError as error:
         milliseconds = round(timeout.total_seconds() * 1000)
         message = re.sub(r"after \d+( ?)ms", rf"after {milliseconds}\1ms", str(error))

@@ -398,6 +398,30 @@ LEGAL = {
         except dist.DistStoreError as error:
             assert f"after {1000 * LONG:.0f}ms" in str(error) and time.monotonic() - begun > 0.9 * LONG
     """,
+    "a store of the reader's own has no more than torch needs": """
+        class Own(dist.Store):
+            def __init__(self):
+                super().__init__()
+                self.kept = {}
+
+            def set(self, key, value):
+                self.kept[key] = value
+
+            def get(self, key):
+                return self.kept[key]
+
+            def multi_get(self, keys):
+                return [self.kept[key] for key in keys]
+
+            def wait(self, keys, timeout=None):
+                assert {*keys} <= {*self.kept}
+
+        own = Own()
+        store = dist.PrefixStore("prefix", own)
+        store.set("ready", "yes")
+        store.wait(["ready"])
+        assert store.get("ready") == b"yes" and store.multi_get(["ready"]) == [b"yes"]
+    """,
     "a process group is made by hand": """
         store = dist.PrefixStore("by hand", dist.distributed_c10d._get_default_store())
         by_hand, x = dist.ProcessGroupGloo(store, rank, world_size), torch.ones(1)
@@ -640,6 +664,18 @@ HANGING = {
     """,
     "a key of the default store": "rank == 1 and dist.distributed_c10d._get_default_store().get('never')",
     "a key of a store made by hand": "dist.HashStore().wait(['never'])",
+    "a key that another rank deletes the moment it is there": """
+        class Deleted(dist.PrefixStore):  # a rank that deletes it is rarely as fast
+            def check(self, keys):
+                return super().check(keys) and [self.delete_key(key) for key in keys]
+
+        if rank == 1:
+            store = Deleted("deleted", dist.distributed_c10d._get_default_store())
+            store.set("ready", "yes")
+            assert store.get("ready") == b"yes"  # looked for and read in one step
+            store.delete_key("ready")
+            store.get("ready")
+    """,
     "a queue of the store": "rank == 2 and dist.distributed_c10d._get_default_store().queue_pop('never')",
     "the ranks of a process group made by hand": """
         store = dist.PrefixStore("hanging", dist.distributed_c10d._get_default_store())
