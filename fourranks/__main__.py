@@ -32,7 +32,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     named = next((word for word in words if not word.startswith("-")), None)
     if named is not None and named not in commands:
         parser.error(_no_such_command(named, commands))
-    options = parser.parse_args(words)
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        of_command = getattr(options, "parser", parser)  # its own usage names the options that there are
+        of_command.error(f"unrecognized arguments: {' '.join(unknown)}")
     if options.command is None:
         parser.print_help()
         return 0
@@ -67,6 +70,8 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, Callable[[argparse.Nam
         "error or a deadlock; 2 if it cannot be started; 130 after Ctrl-C; 128 + n if signal n ends it.",
     )
     launch.add_options(run)
+    for each in (doctor, plan, run):
+        each.set_defaults(parser=each)
     return parser, {"doctor": _doctor, "plan": plan_main, "run": launch.main}
 
 

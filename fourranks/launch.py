@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from . import zygote
 from .commands import add_start_options, start_arguments
@@ -28,6 +29,13 @@ from .transcript import Item, Transcript, label, plain_text
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130  # exit statuses, as shells have them
 _ENDED_BY_SIGNAL = 128  # to which the signal's number is added
 REWRITTEN_EVERY = 1.0  # seconds between two looks at lines that ranks write over, such as tqdm's
+_MEETING = ("rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf", "master-addr", "master-port")
+_ONE_COMMAND = "one command starts the ranks of all nodes: -n says how many, --nodes hostA,hostB where"
+_AS_HERE = {  # torchrun's options of which some values say what is so here, and what to say about others
+    "nnodes": (("1", "1:1"), _ONE_COMMAND),
+    "node-rank": (("0",), _ONE_COMMAND),
+    "max-restarts": (("0",), "nothing is restarted here after a failure: leave this option out"),
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -43,9 +51,39 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the same as -n, on one machine; cpu, gpu or auto: as many ranks as it has of these",
     )
-    parser.add_argument("--standalone", action="store_true", help="accepted as by torchrun; changes nothing")
+    parser.add_argument(
+        "--standalone",
+        action="store_true",
+        help="accepted as by torchrun, and so are --nnodes 1, --node-rank 0, --max-restarts 0, --rdzv-... "
+        "and --master-...; changes nothing, since ranks find each other by themselves",
+    )
+    _accept_of_torchrun(parser)
     parser.add_argument("program", help="a script, for instance train.py")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program: sys.argv[1:]")
+
+
+def _accept_of_torchrun(parser: argparse.ArgumentParser) -> None:
+    """Let a command line that was written for torchrun on one machine keep what changes nothing here."""
+    for name in _MEETING:
+        _accept(parser, name, str)
+    for name, (values, otherwise) in _AS_HERE.items():
+        _accept(parser, name, functools.partial(_as_here, values, otherwise))
+
+
+def _accept(parser: argparse.ArgumentParser, name: str, read: Callable[[str], str]) -> None:
+    spellings = dict.fromkeys((f"--{name}", f"--{name.replace('-', '_')}"))
+    parser.add_argument(*spellings, type=read, help=argparse.SUPPRESS)
+
+
+def _as_here(values: Collection[str], otherwise: str, text: str) -> str:
+    """Read what torchrun's option may say here.
+
+    Raises:
+        ArgumentTypeError: it says something else.
+    """
+    if text not in values:
+        raise argparse.ArgumentTypeError(otherwise)
+    return text
 
 
 def _ranks_per_node(text: str) -> int:

@@ -153,6 +153,30 @@ def test_the_number_of_ranks_is_named_by_what_torchrun_counts(script, name):
         assert done.returncode == 2 and why in done.stderr
 
 
+def test_a_line_that_was_written_for_torchrun_on_one_machine_runs(script):
+    path = script("import os, sys; print(os.environ['WORLD_SIZE'], *sys.argv[1:])")
+    line = ["--nnodes=1:1", "--nproc_per_node=2", "--node_rank", "0", "--max-restarts=0",
+            "--master_port=29501", "--rdzv-backend=c10d", "--rdzv-endpoint", "localhost:0"]  # fmt: skip
+    done = run([*RUN, *line, path, "--nnodes=3"])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.splitlines()) == ["[0] 2 --nnodes=3", "[1] 2 --nnodes=3"]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--nnodes=2", "all nodes: -n says how many, --nodes hostA,hostB where"),
+        ("--node_rank=1", "one command starts the ranks of all nodes"),
+        ("--max-restarts=3", "nothing is restarted here after a failure: leave this option out"),
+        ("--tee=3", "unrecognized arguments: --tee=3"),
+    ],
+)
+def test_what_torchrun_alone_can_do_is_refused_beside_the_options_that_there_are(script, option, said):
+    done = run([*RUN, "-n", "2", option, script("print('runs')")])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr and done.stderr.startswith("usage: fourranks run [-h] [-n WORLD_SIZE]")
+
+
 def test_a_syntax_error_and_what_does_not_exist_are_told(script, tmp_path):
     done = run([*RUN, "-n", "1", script("x = (\n")])
     assert done.returncode == 1 and "SyntaxError: '(' was never closed" in done.stderr
