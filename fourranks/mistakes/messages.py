@@ -139,7 +139,8 @@ def cycle_of_one_kind(scene: Scene) -> str | None:
         return None
     path = " → ".join(map(str, [*cycle, cycle[0]]))
     sends, asynchronous = kinds == {"send"}, all(blocked[rank].asynchronous for rank in cycle)
-    if (asynchronous or not sends) and len({blocked[rank].seq for rank in cycle}) > 1:
+    are_level = sends or _are_level(scene, cycle)
+    if (asynchronous or not are_level) and len({blocked[rank].seq for rank in cycle}) > 1:
         return None  # they have exchanged messages before, and count them differently
     name = f"{'send/send' if sends else 'recv/recv'} cycle ({path})"
     if asynchronous:
@@ -150,6 +151,13 @@ def cycle_of_one_kind(scene: Scene) -> str | None:
     why = "a blocking send waits until its receiver asks" if sends else "all receive first, so no rank sends"
     nonblocking = "isend" if sends else "irecv"
     return f"A {name}: {why}.\nUse {nonblocking} (or batch_isend_irecv), or {_order(cycle, sends)}."
+
+
+def _are_level(scene: Scene, ranks: Sequence[int]) -> bool:
+    """Tell whether these ranks wait at one place of the code, where they have made equally many calls."""
+    lines = {stack(scene.deadlock.blocked[rank]) for rank in ranks}
+    passes = {tuple(scene.passes(rank, line) for each in lines for line in each) for rank in ranks}
+    return len(lines) == len(passes) == 1
 
 
 def _issued_for_another(scene: Scene, cycle: Sequence[int]) -> str | None:

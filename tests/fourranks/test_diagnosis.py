@@ -147,6 +147,12 @@ def explanation(group, cell, ranks=None):
             id="all receive first",
         ),
         pytest.param(
+            "if rank == 0: dist.send(x, 1)\nif rank == 1: dist.recv(x, 0)\n"
+            "dist.recv(x, (rank - 1) % 4)\ndist.send(x, (rank + 1) % 4)",
+            "A recv/recv cycle (0 → 3 → 2 → 1 → 0): all receive first, so no rank sends. Use irecv",
+            id="all receive first, and two have exchanged a message before",
+        ),
+        pytest.param(
             "dist.send(x, rank ^ 2)\ndist.recv(x, rank ^ 2)",  # pairs of two even or two odd ranks
             "order by rank: the lower rank of each pair sends first, the higher one receives first.",
             id="both of a pair send first",
