@@ -68,7 +68,8 @@ class Paused(Report):
 
     Attributes:
         adds_up: whether backwards may follow one another in it; if not, the rest is empty.
-        refused: whether they are refused elsewhere.
+        refused: whether they are refused elsewhere, by a RuntimeError.
+        raised: the other error that they raise there, if any.
     """
 
     inside: models.Gradients
@@ -76,6 +77,7 @@ class Paused(Report):
     adds_up: bool
     recovered: models.Gradients = field(default_factory=dict)
     refused: bool = False
+    raised: str = ""
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,10 @@ def pause(
     _step(wrapped, batches[0])
     recovered = models.gradients(module)
     module.zero_grad()
-    return Paused(inside, after, True, recovered, _refuses_a_second_backward(wrapped, batches[0]))
+    try:
+        return Paused(inside, after, True, recovered, _refuses_a_second_backward(wrapped, batches[0]))
+    except Exception as error:
+        return Paused(inside, after, True, recovered, raised=f"{type(error).__name__}: {error}")
 
 
 def _refuses_a_second_backward(wrapped: Any, batch: torch.Tensor) -> bool:

@@ -72,7 +72,9 @@ def _wrong_shards(expected: torch.Tensor, outcome: Outcome) -> Problem | None:
         return Problem(mistakes.REFUSED, wanted, found.refused)
     for rank, (want, got) in enumerate(zip(expected, as_many(found.shards, len(expected)), strict=True)):
         if not isinstance(got, torch.Tensor) or kind_of(got) != kind_of(want):
-            return Problem(mistakes.WRONG_SAMPLES, f"rank {rank}: {kind_of(want)}", kind_of(got))
+            alike = isinstance(got, torch.Tensor) and got.dtype == want.dtype
+            mistake = mistakes.WRONG_SAMPLES if alike else WRONG_TYPE
+            return Problem(mistake, f"rank {rank}: {kind_of(want)}", kind_of(got))
         if not same(got, want):
             wanted, shown = difference(want, got)
             return Problem(mistakes.WRONG_SAMPLES, f"rank {rank}: {wanted}", shown)

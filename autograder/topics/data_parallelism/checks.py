@@ -233,7 +233,8 @@ def _paused(expected: Sequence[ExpectedGradients], at: int, where: str, outcome:
         return Problem(mistakes.NO_SYNC_STAYS_ON, problem.expected, problem.got)
     if not found.refused:
         asked = f"{where}: a RuntimeError when backward runs twice before finish_gradient_synchronization()"
-        return Problem(mistakes.READY_TWICE, asked, "no error")
+        mistake = mistakes.ANOTHER_ERROR if found.raised else mistakes.READY_TWICE
+        return Problem(mistake, asked, found.raised or "no error")
     return None
 
 

@@ -99,6 +99,9 @@ READY_TWICE = mistake("""a gradient is ready twice, and no error says so
     After the first backward the all-reduces are in flight. A second backward adds to gradients that are
     being sent, or have been: record which are ready, and raise a RuntimeError when one becomes ready
     again.""")
+ANOTHER_ERROR = mistake("""a gradient is ready twice, and another error than a RuntimeError says so
+    A caller has to know what to expect: raise a RuntimeError yourself, before a list or a dictionary
+    complains, with a text that says what to do.""")
 NO_SYNC_STAYS_ON = mistake("""no_sync() outlives an exception
     Switch synchronization on again in a finally block: code in no_sync() may raise.""")
 MEMORY = mistake("""right, but too much memory is held

@@ -33,6 +33,7 @@ FAILS_AS = {
     "only_the_first_step": ("OWN_GRADIENT", "still has its own gradient"),
     "finishes_in_no_sync": ("SENT_IN_NO_SYNC", "check whether it is on"),
     "lets_gradients_be_ready_twice": ("READY_TWICE", "RuntimeError"),
+    "refuses_with_a_value_error": ("ANOTHER_ERROR", "RuntimeError yourself"),
     "takes_no_names": ("RAISED", "Read the line"),
     "flattens_all": ("ALL_REDUCES", "buckets come later"),
     "wraps_torch_s": ("FORBIDDEN_LIBRARY", "cell of your own"),
@@ -301,6 +302,12 @@ class finishes_in_no_sync(Right):
 class lets_gradients_be_ready_twice(Right):
     def refuse_twice(self, parameter):
         pass
+
+
+class refuses_with_a_value_error(Right):
+    def refuse_twice(self, parameter):
+        if parameter in self.ready:
+            raise ValueError("a gradient is ready twice")
 
 
 class takes_no_names(Right):

@@ -10,6 +10,8 @@ FAILS_AS = {
     "says_nothing": ("UNCLEAR_REFUSAL", "both numbers"),
     "asserts": ("RAISED", "Read the line"),
     "refuses_no_samples": ("REFUSED", "0 samples"),
+    "returns_a_list": ("WRONG_TYPE", "what the function returns"),
+    "casts": ("WRONG_TYPE", "what the function returns"),
     "counts_elements": ("WRONG_SAMPLES", "Rank r takes"),
     "squeezes": ("WRONG_SAMPLES", "Rank r takes"),
     "scatters": ("UNEXPECTED_CALL", "all-reduces of gradients"),
@@ -88,6 +90,16 @@ def counts_elements(batch, rank, world_size):
 def squeezes(batch, rank, world_size):
     check(batch, world_size)
     return part(batch, rank, world_size).squeeze()
+
+
+def returns_a_list(batch, rank, world_size):
+    check(batch, world_size)
+    return list(part(batch, rank, world_size))
+
+
+def casts(batch, rank, world_size):
+    check(batch, world_size)
+    return part(batch, rank, world_size).float()
 
 
 def scatters(batch, rank, world_size):
