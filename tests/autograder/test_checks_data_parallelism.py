@@ -138,7 +138,7 @@ MISBEHAVIOUR = {
     "raises": (_raise, "RAISED"),
     "returns 42": (
         _return_a_number,
-        "RAISED or WRONG_SAMPLES or OWN_GRADIENT or NEVER_SYNCHRONIZED",
+        "RAISED or WRONG_TYPE or OWN_GRADIENT or NEVER_SYNCHRONIZED",
     ),
 }
 
