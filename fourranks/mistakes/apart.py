@@ -10,7 +10,7 @@ from ..protocol.calls import Call
 from ..protocol.places import Line
 from ..scene import Scene, stack
 from ..source import Block, Exit
-from .partings import Parting, branches_of_one, fork_of, partings
+from .partings import Parting, branches_of_one, fork_of, loops_in_front, may_have_passed, partings
 
 ANSWERS = {"send": "recv", "recv": "send"}  # what the other side of a message calls
 BACKWARD = "the backward pass"  # as calls of autograd's own are named
@@ -96,6 +96,8 @@ def _branch_not_taken(scene: Scene, parting: Parting) -> str | None:
     if theirs >= made or not branches or _meets_its_other_side(scene, parting):
         return None
     block = next((each for each in branches if each.names_the_rank), branches[0])
+    if not block.names_the_rank and not _may_have_passed(scene, parting):
+        return None  # it has yet to come to the branch
     loop = next((each for each in around if each.kind == "loop"), None)
     if theirs and loop is not None and loop.line > block.line:
         return None  # it did take the branch, and left a loop on it
@@ -110,6 +112,8 @@ def _branch_not_taken(scene: Scene, parting: Parting) -> str | None:
             f"({scene.at(parting.line[0], loop.line)}) was left early.\n{_advice(block)}"
         )
     text = f"{others} skipped {text}{' at least once' if theirs else ''}"
+    if not block.names_the_rank and (left := _left_in_front(scene, parting)):
+        return f"{text}, or\n{left}.\nAll ranks must take the same branches, and go as often through a loop."
     if parting.is_past and parting.their is not None:
         text += (
             f":\nthe {parting.their.name} of {scene.at(parting.their.file, parting.their.line)} met it, and "
@@ -123,6 +127,24 @@ def _branch_not_taken(scene: Scene, parting: Parting) -> str | None:
             "validate, call the model inside of it, model.module(...)."
         )
     return f"{text}.\n{_advice(block)}"
+
+
+def _may_have_passed(scene: Scene, parting: Parting) -> bool:
+    return parting.is_past or parting.their is None or may_have_passed(scene, parting.call, parting.their)
+
+
+def _left_in_front(scene: Scene, parting: Parting) -> str | None:
+    """Say that ranks may have left a loop early in front of a call, while the other rank is still in it.
+
+    That one may as well have gone around the call, and be a turn of an outer loop ahead: counts of calls do
+    not tell.
+    """
+    if parting.is_past or parting.their is None:
+        return None
+    for line, block in loops_in_front(scene, parting.call, parting.their):
+        ranks = name_ranks(_sides(scene, parting)[0])
+        return f"{ranks} left the loop `{block.text}` ({scene.at(line.file, block.line)}) early"
+    return None
 
 
 def _loop_left_early(scene: Scene, parting: Parting) -> str | None:

@@ -95,7 +95,7 @@ def _both_ways(
         if by_rank != line and not is_past:
             yield Parting(made_by, mine, by_rank, left_by, theirs, has_left=True)
         yield Parting(made_by, mine, line, left_by, theirs, their_line, has_left=inside, is_past=is_past)
-        if their_line and _has_passed(scene, left_by, made_by, line, their_line):
+        if _has_passed(scene, left_by, theirs, made_by, mine):
             for deeper in reversed(inner):
                 yield Parting(made_by, mine, deeper, left_by, theirs, has_left=True, is_past=is_past)
 
@@ -138,9 +138,43 @@ def _for_some_ranks(scene: Scene, other: int, call: Call, lines: Sequence[Line])
     ]
 
 
-def _has_passed(scene: Scene, rank: int, other: int, line: Line, now_at: Line) -> bool:
-    """Tell whether a rank is beyond a line of the function that it is in: further down, or a turn ahead."""
+def _has_passed(scene: Scene, rank: int, call: Call, other: int, their: Call) -> bool:
+    """Tell whether a rank is beyond the line of a function at which another waits, or a turn ahead."""
+    line, now_at = fork_of(their, call)
+    if now_at is None or not may_have_passed(scene, their, call):
+        return False
     return line.line < now_at.line or scene.passes(rank, now_at) > scene.passes(other, now_at)
+
+
+def may_have_passed(scene: Scene, call: Call, their: Call) -> bool:
+    """Tell whether a rank that makes another call may have gone past this one, by the order of the code.
+
+    It may not while it is in a loop in front of the call, unless a loop around both takes it there again.
+    """
+    if not loops_in_front(scene, call, their):
+        return True
+    line, their_line = fork_of(call, their)
+    outside = stack(call)[: stack(call).index(line)]
+    is_in_loop = any(block.kind == "loop" for each in outside for block in scene.blocks(each))
+    return is_in_loop or (their_line is not None and bool(_loops(scene, line) & _loops(scene, their_line)))
+
+
+def loops_in_front(scene: Scene, call: Call, their: Call) -> list[tuple[Line, Block]]:
+    """Return the loops that a rank is in with its own call in front of another one, innermost first."""
+    line, their_line = fork_of(call, their)
+    if their_line is None or line.line < their_line.line:
+        return []
+    lines, around = stack(their), _loops(scene, line)
+    return [
+        (each, block)
+        for each in reversed(lines[lines.index(their_line) :])
+        for block in scene.blocks(each)
+        if block.kind == "loop" and (each != their_line or block not in around)
+    ]
+
+
+def _loops(scene: Scene, line: Line) -> set[Block]:
+    return {block for block in scene.blocks(line) if block.kind == "loop"}
 
 
 def _earlier(scene: Scene, rank: int, other: int, call: Call) -> tuple[Call, Call] | None:

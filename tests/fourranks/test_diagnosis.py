@@ -831,6 +831,38 @@ def test_messages_that_take_turns_on_nccl_are_given_to_a_batch(behind):
     assert "A cycle (0 → 1 → 0): on NCCL the messages of a rank take turns" in hint(scene)
 
 
+@pytest.mark.parametrize(
+    ("outer", "told"),
+    [
+        (
+            "if world_size > 1",
+            "Rank 2 left the loop `for batch in range(4 - (rank == 2)):` (line 6) one iteration early, or "
+            "skipped it: rank 0 is in its all_reduce number 4 there, rank 2 called 3.",
+        ),
+        (
+            "for epoch in range(2)",
+            "Ranks 0-1,3 skipped the barrier inside `if ready(): dist.barrier()` (line {line}), or rank 2 "
+            "left the loop `for batch in range(4 - (rank == 2)):` (line 6) early.",
+        ),
+    ],
+    ids=["once", "in each turn of a loop"],
+)
+@pytest.mark.parametrize(
+    ("line", "behind"), [(4, "barrier()"), (8, "if ready(): dist.barrier()")], ids=["in a function", "there"]
+)
+def test_a_branch_behind_a_loop_in_which_a_rank_still_is_may_be_ahead_of_it(group, outer, told, line, behind):
+    cell = f"""\
+        ready = lambda: len(x) == 2
+        def barrier():
+            if ready(): dist.barrier()
+        {outer}:
+            for batch in range(4 - (rank == 2)):
+                dist.all_reduce(x)
+            {behind}
+    """
+    assert told.format(line=line) in explanation(group, textwrap.dedent(cell))
+
+
 def test_two_branches_that_make_the_two_sides_of_a_call_are_no_mistake(group):
     cell = "for root in range(3):\n    if rank == root:\n        dist.broadcast(x, root)\n    else:\n"
     told = explanation(group, cell + "        dist.broadcast(x, root)\nif rank == 2:\n    dist.barrier()")
