@@ -123,11 +123,24 @@ def groups_disagree(scene: Scene) -> str | None:
                 f"{rank} has {call.part[0]},\nrank {other} has {their.part[0]}. Have both make the same "
                 "number of groups, also with use_local_synchronization."
             )
-    if "new_group" not in ops:
+    if "new_group" not in ops or not (conflicts or _is_waited_for(scene, "new_group")):
         return None
     return (
         "Every rank must call new_group, with the same members and in the same order, even the ranks\n"
         "that are not in the group."
+    )
+
+
+def _is_waited_for(scene: Scene, op: str) -> bool:
+    """Tell whether some rank waits for one in this call, or one in this call for a rank that is over.
+
+    If not, those in the call only wait for ranks that something else holds up.
+    """
+    deadlock = scene.deadlock
+    inside = {rank for rank, call in deadlock.blocked.items() if call.op == op}
+    return any(
+        inside.intersection(missing) or (rank in inside and not deadlock.ended.keys().isdisjoint(missing))
+        for rank, missing in deadlock.missing.items()
     )
 
 

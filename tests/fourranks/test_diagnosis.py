@@ -559,6 +559,11 @@ def explanation(group, cell, ranks=None):
             id="groups with other members",
         ),
         pytest.param(
+            "if rank == 0: dist.send(x, 2)\nif rank == 3: dist.recv(x, 0)\npair = dist.new_group([1, 3])",
+            "Rank 0 sends to rank 2 (line 2), which does not answer, while rank 3 waits for rank 0:",
+            id="a rank that cannot come to new_group for a message to another rank",
+        ),
+        pytest.param(
             "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))\n"
             "if rank != 3:\n    model(x).sum().backward()",
             "model(x).sum().backward(), through the backward pass), for rank 3.",
