@@ -11,6 +11,7 @@ import subprocess
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from autograder.inside.limits import DEFAULT, Limits, too_low
@@ -125,14 +126,16 @@ class Sandbox(ABC):
         while not self._is_set_up():
             if self._over.wait(LOOK_FOR_SET_UP_EVERY):
                 return
-        files = NO_FILES
+        files, hidden = NO_FILES, 0
         for turn in itertools.count():
             if self._over.wait(WATCH_EVERY):
                 return
             try:
                 usage = usage_of(self._processes, self._limits)
                 if turn % LOOK_INTO_FILES_EVERY == 0 and usage.processes <= self._limits.processes:
-                    files = self._files()
+                    looked = self._files()
+                    # Its first process hides a command, too, from starting it until that begins.
+                    files, hidden = replace(looked, hidden=min(hidden, looked.hidden)), looked.hidden
             except OSError:  # it has ended
                 if self._cgroup is not None and self._cgroup.was_full():
                     self.exceeded = too_much_memory(self._limits)

@@ -33,11 +33,16 @@ class Usage:
 
 @dataclass(frozen=True)
 class OpenFiles:
-    """What they have opened."""
+    """What they have opened.
+
+    Attributes:
+        hidden: processes of which Linux does not tell.
+    """
 
     number: int = 0
     memory_bytes: int = 0  # of files without a name, which no folder's size limits
     disk_bytes: int = 0  # of files with one, or that had one, where no folder's size limits them
+    hidden: int = 0
 
 
 NO_FILES = OpenFiles()
@@ -49,6 +54,8 @@ def exceeded(limits: Limits, usage: Usage, files: OpenFiles = NO_FILES) -> str:
         return f"more than {limits.processes} processes at a time"
     if usage.threads > limits.threads:
         return f"more than {limits.threads} threads at a time"
+    if files.hidden:
+        return "a program that can be run and not read: what it takes cannot be watched"
     if files.number > limits.all_open_files:
         return f"more than {limits.all_open_files:,} open files"
     if max(usage.memory_bytes, files.memory_bytes) > limits.memory_bytes:
@@ -81,7 +88,7 @@ def usage_of(processes: Callable[[], list[Path]], limits: Limits) -> Usage:
             seconds += sum(map(int, fields[11:15])) / _TICKS  # its own, and of children that have ended
             threads += int(fields[17])
             thread = _living_thread(folder)
-            memory += int(_stat(thread)[21]) * mmap.PAGESIZE
+            memory += _own_memory(thread)
             beside += bytes_in(thread / "status", _BESIDE)
     if memory + beside > limits.memory_bytes:  # which counts what processes share once for each
         memory = _shared_memory(processes, limits)
@@ -92,11 +99,19 @@ def _shared_memory(processes: Callable[[], list[Path]], limits: Limits) -> int:
     """Add up their memory, each page counted once: that takes milliseconds for each process."""
     memory = 0
     for folder in processes():
-        with contextlib.suppress(OSError):
-            memory += bytes_in(_living_thread(folder) / "smaps_rollup", ("Pss:",))
+        with contextlib.suppress(OSError, IndexError):
+            thread = _living_thread(folder)
+            try:
+                memory += bytes_in(thread / "smaps_rollup", ("Pss:",))
+            except PermissionError:  # how many of its pages are shared is not told
+                memory += _own_memory(thread)
         if memory > limits.memory_bytes or len(processes()) > limits.processes:
             break
     return memory
+
+
+def _own_memory(process: Path) -> int:
+    return int(_stat(process)[21]) * mmap.PAGESIZE
 
 
 def begun(process: Path) -> int:
@@ -128,19 +143,44 @@ def _living_thread(process: Path) -> Path:
 
 def files_of(processes: Iterable[Path]) -> OpenFiles:
     """Read what processes have opened, by their folders in /proc; those that end meanwhile are left out."""
-    number = 0
+    number = hidden = 0
     in_memory: dict[tuple[int, int], int] = {}
     removed: dict[tuple[int, int], int] = {}  # which no folder lists any more
     for folder in processes:
-        with contextlib.suppress(OSError), os.scandir(_living_thread(folder) / "fd") as descriptors:
-            for descriptor in descriptors:
-                number += 1
-                with contextlib.suppress(OSError):
-                    status = os.stat(descriptor.path)
-                    if status.st_nlink == 0:
+        try:
+            with os.scandir(_living_thread(folder) / "fd") as descriptors:
+                for descriptor in descriptors:
+                    number += 1
+                    status = _status(descriptor.path)
+                    if status is not None and status.st_nlink == 0:
                         sizes = in_memory if _has_no_name(descriptor.path) else removed
                         sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
-    return OpenFiles(number, sum(in_memory.values()), sum(removed.values()))
+        except PermissionError:
+            hidden += _has_memory(folder)
+        except OSError:
+            pass
+    return OpenFiles(number, sum(in_memory.values()), sum(removed.values()), hidden)
+
+
+def _status(descriptor: str) -> os.stat_result | None:
+    """Return what Linux tells of an open file; None if it was closed meanwhile.
+
+    Raises:
+        PermissionError: Linux does not tell.
+    """
+    try:
+        return os.stat(descriptor)
+    except PermissionError:
+        raise
+    except OSError:
+        return None
+
+
+def _has_memory(process: Path) -> bool:
+    """Tell whether a process of which nothing is told runs a program: one that is ending does not."""
+    with contextlib.suppress(OSError, IndexError):
+        return int(_stat(_living_thread(process))[20]) > 0
+    return False
 
 
 def _has_no_name(descriptor: str) -> bool:

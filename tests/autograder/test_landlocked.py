@@ -149,6 +149,33 @@ time.sleep(20)
     assert _ended(confined) and "MiB of files" in confined.exceeded
 
 
+@pytest.mark.parametrize(
+    ("mode", "seconds", "said"), [(0o111, 100, "a program that can be run and not read"), (0o755, 4, "\n")]
+)
+def test_a_program_that_can_be_run_and_not_read_ends_it(program, mode, seconds, said):
+    if reason := tiers.missing(Tier.LANDLOCK):
+        pytest.skip(reason)
+    runs_a_copy = f"""
+import os, subprocess
+copy = os.open("copy", os.O_CREAT | os.O_WRONLY, {mode})
+os.write(copy, open({program("sleep")!r}, "rb").read())
+os.close(copy)
+subprocess.run(["./copy", "{seconds}"])
+"""
+    grades = f"""
+from autograder.sandbox.landlocked import Landlocked
+from tests.autograder.conftest import running_in
+with running_in(Landlocked) as run:
+    print(run({runs_a_copy!r}, timeout=100)[0].exceeded)
+"""
+    command = [sys.executable, "-c", grades]
+    if os.geteuid() == 0:  # who may not look into such a program in a container either
+        command = [sys.executable, "tests/docker_default.py", *command]
+    environment = os.environ | {"PYTHONPATH": str(COURSE)}
+    ran = subprocess.run(command, cwd=COURSE, env=environment, capture_output=True, text=True)
+    assert ran.stdout.startswith(said), ran.stdout + ran.stderr
+
+
 def test_all_that_was_started_ends_with_it_and_its_folder_is_removed(run):
     code = """
 import os, time
