@@ -54,6 +54,8 @@ REFUSED = {
     "move_pages": (279, 239),
     "migrate_pages": (256, 238),
     "fanotify_init": (300, 262),
+    "inotify_init": (253, None),  # of which Linux lets a user have 128, with all other programs of theirs
+    "inotify_init1": (294, 26),
     "syslog": (103, 116),  # what happens on the machine, which many kernels tell everyone
     "sched_setaffinity": (203, 122),  # leads to the processors of submissions that are graded beside this one
 }
@@ -89,8 +91,6 @@ REFUSED_TO_RANKS = {
     "truncate": (76, 45),
     "file_setattr": (469, 469),
     "flock": (73, 32),
-    "inotify_init": (253, None),
-    "inotify_init1": (294, 26),
     "setpriority": (141, 140),
     "ioprio_set": (251, 30),
     "sched_setattr": (314, 274),

@@ -45,6 +45,7 @@ TOGETHER = """
     take_shared_memory_of_others        -
     stay_when_memory_runs_out           -
     make_timers                         -
+    take_all_watches_of_files           -
     take_room_without_writing           -
     send_dummy_bytes                    0
     share_by_files                      0
