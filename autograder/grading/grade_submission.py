@@ -162,10 +162,10 @@ def _require_name(one: Submission) -> None:
 def _require_notebook(one: Submission) -> None:
     if not one.handed_in:
         names = (path.name for path in itertools.islice(one.folder.iterdir(), MOST_NAMED))
-        there = ", ".join(sorted(names)) or "nothing"
-        raise SubmissionError(
-            f"{one.folder} has no {' and no '.join(f'{name}.ipynb' for name in one.notebooks)}, but {there}"
-        )
+        wanted = " and no ".join(f"{name}.ipynb" for name in one.notebooks)
+        there = ", ".join(sorted(names))
+        tell = f"but {there}: give the notebook that counts this name" if there else "and nothing else"
+        raise SubmissionError(f"{one.folder} has no {wanted}, {tell}")
 
 
 def _one(tier: Tier) -> AbstractContextManager[Launch]:

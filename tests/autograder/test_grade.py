@@ -119,6 +119,21 @@ def test_a_student_whose_name_nbgrader_cannot_take_is_named_and_not_run(course, 
     gradebook.Class(course, "ps1").note(name)
 
 
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "has no exercise.ipynb, and nothing else"),
+        ({"mine (2).ipynb": b"{}"}, "but mine (2).ipynb: give the notebook that counts this name"),
+    ],
+)
+def test_who_has_handed_in_no_notebook_of_that_name_is_named_with_what_is_there(course, files, said):
+    hand_in(course, "ps1", {"ada": files})
+    folder = course / "submitted" / "ada" / "ps1"
+    folder.mkdir(parents=True, exist_ok=True)
+    one = Submission(course, folder, "ps1", "ada", ("exercise",), Terms())
+    assert grade_submission(one).problem.endswith(said)
+
+
 def test_a_gradebook_that_cannot_grow_is_named_in_a_line(course, capfd):
     own, limits = gradebook.Class(course, "ps1"), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # as if the disk was full
