@@ -26,6 +26,7 @@ TOGETHER = """
     show_and_raise_in_the_dark          0
     return_what_never_ends              0
     lie_in_eq                           0
+    override_operators                  0
     pickle_in_the_function              1
     show_scripts                        0
     show_pictures_of_gigabytes          -
