@@ -5,6 +5,7 @@ nbgrader's own export takes a comma or a line break in them for the end of a fie
 """
 
 import csv
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -83,10 +84,12 @@ def _score(gradebook: Gradebook, assignment: str, student: str) -> str:
 
 
 def _write(path: str, header: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(header)
-        table.writerows([_field(value) for value in row] for row in rows)
+    lines = [header, *([_field(value) for value in row] for row in rows)]
+    try:
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(lines)
+    except OSError as error:
+        sys.exit(f"{path} cannot be written: {error.strerror}. Name another place: --to=FILE.")
 
 
 def _field(value: Any) -> Any:

@@ -84,3 +84,12 @@ def test_a_table_has_every_student_and_assignment_with_what_nbgraders_own_has(tm
         for path, exporter in ((ours, TableExport), (theirs, CsvExportPlugin)):
             exporter(config=Config(ExportPlugin={"to": str(path)})).export(gradebook)
     assert ours.read_text().splitlines() == theirs.read_text().splitlines()
+
+
+@pytest.mark.parametrize("exporter", [CanvasExport, TableExport])
+def test_a_table_that_cannot_be_written_is_one_clear_message(exporter, tmp_path):
+    config = Config(ExportPlugin={"to": str(tmp_path / "no/such/table.csv")})
+    with Gradebook(f"sqlite:///{tmp_path}/gradebook.db") as gradebook, pytest.raises(SystemExit) as ended:
+        exporter(config=config).export(gradebook)
+    said = f"{tmp_path}/no/such/table.csv cannot be written: No such file or directory. Name another place"
+    assert str(ended.value).startswith(said)
