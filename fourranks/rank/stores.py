@@ -37,7 +37,7 @@ _make_tcp_store = TCPStore.__init__
 def noted_waits(recorder: Recorder) -> dict[str, Callable[..., Any]]:
     """Return methods of `Store`, by name, whose waits for keys are noted.
 
-    What a store of the reader's own waits for, a Python class, is decided there: it may have no `check`.
+    A store that the reader has written in Python decides itself how it waits, and may have no `check`.
     """
 
     @functools.wraps(_wait)
