@@ -69,7 +69,7 @@ class Paused(Report):
     Attributes:
         adds_up: whether backwards may follow one another in it; if not, the rest is empty.
         refused: whether they are refused elsewhere, by a RuntimeError.
-        raised: the other error that they raise there, if any.
+        raised: the error that the second one raises there, if any.
     """
 
     inside: models.Gradients
@@ -169,28 +169,28 @@ def pause(
     _step(wrapped, batches[-1])
     after = models.gradients(module)
     with contextlib.suppress(_Interruption), wrapped.no_sync():
-        if _refuses_a_second_backward(wrapped, batches[0]):
+        error = _error_of_a_second_backward(wrapped, batches[0])
+        if isinstance(error, RuntimeError):
             return Paused(inside, after, adds_up=False)
-        raise _Interruption
+        raise error or _Interruption
     module.zero_grad()
     _step(wrapped, batches[0])
     recovered = models.gradients(module)
     module.zero_grad()
-    try:
-        return Paused(inside, after, True, recovered, _refuses_a_second_backward(wrapped, batches[0]))
-    except Exception as error:
-        return Paused(inside, after, True, recovered, raised=f"{type(error).__name__}: {error}")
+    error = _error_of_a_second_backward(wrapped, batches[0])
+    raised = "" if error is None else f"{type(error).__name__}: {error}"
+    return Paused(inside, after, True, recovered, isinstance(error, RuntimeError), raised)
 
 
-def _refuses_a_second_backward(wrapped: Any, batch: torch.Tensor) -> bool:
-    """Try two backwards without a synchronization after the first."""
+def _error_of_a_second_backward(wrapped: Any, batch: torch.Tensor) -> Exception | None:
+    """Run two backwards without a synchronization after the first; return the error of the second, if any."""
     models.loss(wrapped(batch)).backward()
     try:
         models.loss(wrapped(batch)).backward()
-    except RuntimeError:
-        return True
+    except Exception as error:
+        return error
     wrapped.finish_gradient_synchronization()
-    return False
+    return None
 
 
 class _Interruption(Exception):
