@@ -1,4 +1,4 @@
-"""The command `fourranks`, also `python -m fourranks`: what can be done from a shell."""
+"""The command `fourranks`, also `python -m fourranks`: everything that can be done from a shell."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ SIZES = tuple(4**exponent for exponent in range(5, 13))  # 1 KiB to 16 MiB
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one collective of one size took.
+    """The times of one collective of one size.
 
     Attributes:
         collective: name, one of `COLLECTIVES`.
@@ -54,7 +54,7 @@ class Measurement:
 
     @property
     def busbw(self) -> float:
-        """What each link would have to carry for it in a ring, in bytes per second."""
+        """The bytes per second that each link would have to carry in a ring."""
         return bandwidth.busbw(self.collective, self.num_bytes, self.seconds, self.world_size)
 
 
@@ -72,7 +72,7 @@ def benchmark(
     Every rank of the group must call it, with the same numbers.
 
     Args:
-        run: what is timed; on a GPU it need not wait for its kernels.
+        run: the call to time; on a GPU it need not wait for its kernels.
         warmup: calls before the clock.
         iterations: readings of the clock.
         device: what `run` works on; a GPU is synchronized before each reading.

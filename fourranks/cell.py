@@ -1,7 +1,7 @@
 """One cell, or one call, running on some ranks: sent out, followed, and brought to an end.
 
 `Cell.run` returns when every rank has answered or when there is a reason to stop; `Cell.free` then brings the
-ranks back to their message loop. What the outcome means for the world is decided in `conductor`.
+ranks back to their message loop. `conductor` decides about the world after it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Cell:
         signals: that ranks are to get as they come; the cell has `SIGNAL_PATIENCE` to end after one.
 
     Attributes:
-        transcript: what the ranks showed.
+        transcript: the ranks' output so far.
         done: the answer of each rank that has answered.
         whereabouts: where each rank was when the cell was stopped, or how the cell had ended there.
         patience_with_others: seconds that all ranks get when one has raised.
@@ -228,7 +228,7 @@ class Cell:
         return cut
 
     def leave(self, interrupted: Callable[[], bool]) -> None:
-        """Have all ranks end, each as Python ends a process; what they show meanwhile is the cell's."""
+        """Have all ranks end, each as Python ends a process; their output meanwhile is the cell's."""
         for worker in self._workers.living():
             self._workers.send(worker.rank, Leave())
         deadline = time.monotonic() + LEAVING_PATIENCE

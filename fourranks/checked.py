@@ -1,4 +1,4 @@
-"""What callers pass to a group: each value as the group uses it, or an error that says what it should be."""
+"""Checks of the arguments of a group: each as the group uses it, or an error that says what it should be."""
 
 from __future__ import annotations
 

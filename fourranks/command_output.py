@@ -46,7 +46,7 @@ def _guarded(stream: TextIO) -> TextIO:
 
 
 class _Guarded(io.FileIO):
-    """A descriptor, the first failure of which ends the command. What is written later is lost."""
+    """A descriptor, the first failure of which ends the command. Later writes are lost."""
 
     def write(self, data: Any) -> int:
         try:

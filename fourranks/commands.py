@@ -1,4 +1,4 @@
-"""What may stand on the lines of `%ranks` and `%%ranks`: actions, options, help, and likely slips.
+"""The grammar of the lines of `%ranks` and `%%ranks`: actions, options, help, and likely slips.
 
 `magics` carries out what is read here. The table is the README's.
 """
@@ -142,7 +142,7 @@ def add_start_options(parser: argparse.ArgumentParser, backend: str) -> None:
     """Describe the options that start ranks, of `%ranks start` and of `fourranks run`.
 
     Args:
-        backend: what the help says of that one.
+        backend: the help text of that option.
     """
     parser.add_argument("-n", "--world-size", type=int, default=4, help="number of ranks (4)")
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help=backend)
@@ -211,7 +211,7 @@ def parse_line(line: str, has_code_below: bool) -> argparse.Namespace:
     """Read a `%ranks` line.
 
     Args:
-        line: what stands behind `%ranks`.
+        line: the text behind `%ranks`.
         has_code_below: whether it is the first line of a cell that goes on with code.
 
     Raises:

@@ -1,6 +1,6 @@
 """The conductor of a world starts its ranks, runs one cell at a time, gets ranks back in step, and ends them.
 
-Any thread may ask for that, whatever the code on the ranks does meanwhile. `group` is what readers call.
+Any thread may ask for that, whatever the code on the ranks does meanwhile. Readers call `group`.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ class Conductor:
             return self._replace()
 
     def _replace(self) -> Aftermath:
-        """Start all ranks again; where that fails, what went wrong in the cell is told all the same."""
+        """Start all ranks again; where that fails, the cell's own error is told all the same."""
         try:
             self._restart()
         except StartError:  # `%ranks restart` says why: an ended rank may spoil a shared GPU for a while

@@ -1,4 +1,4 @@
-"""What errors of NCCL and CUDA mean and what to do about them, by the words they are known by.
+"""Explanations of the errors of NCCL and CUDA, and the way out of each, by the words they are known by.
 
 Both report what went wrong inside them; the cause is often outside: a container, a driver, another rank.
 """

@@ -1,4 +1,4 @@
-"""Puts a proven deadlock into words: who waits where for whom, and which mistake most likely led there.
+"""Puts a proven deadlock into words: which ranks wait where, and the mistake that most likely led there.
 
 Pure text from what `watch` has proven and the ranks have reported. A hint is given only where the reports
 show its sign; the first that applies, from the most to the least specific.

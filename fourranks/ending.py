@@ -42,7 +42,7 @@ def error_of(
         workers: the processes of the world.
         cell: the cell, ended or stopped.
         stop: why it was stopped, if it was.
-        errors: what ranks raised before it was stopped; what they raised because of that is no news.
+        errors: those that ranks raised before it was stopped; later ones come from the stop.
         aftermath: the state of the world now.
     """
     shown = cell.transcript

@@ -1,4 +1,4 @@
-"""What can go wrong with a world of ranks, each error explaining itself.
+"""Errors of a world of ranks, each of which explains itself.
 
     FourRanksError
     ├── RankError      the reader's code raised on some ranks
@@ -47,7 +47,7 @@ def _wrapped_line(line: str) -> str:
 
 
 class Aftermath(Enum):
-    """What a cell that went wrong leaves behind, as told to the reader."""
+    """The state that a failed cell leaves the world in, as told to the reader."""
 
     INTACT = ""
     FORMED_ANEW = (
@@ -65,12 +65,12 @@ class Aftermath(Enum):
 
 
 class Explained(BaseException):
-    """What each error of this package says, as data; its text is put together when it is shown.
+    """The base of this package's errors: their content as data, put together as a text when it is shown.
 
     Attributes:
         explanation: what happened.
-        aftermath: what became of the world.
-        transcript: what the ranks had shown, if they ran a cell or a call.
+        aftermath: the state of the world after it.
+        transcript: the ranks' output up to then, if they ran a cell or a call.
     """
 
     def __init__(
@@ -141,8 +141,8 @@ class RankError(FourRanksError):
 
     Attributes:
         errors: the exception of each rank that raised one.
-        meanwhile: what the other ranks waited for, if it can no longer come.
-        hint: what to do about it.
+        meanwhile: the call that the other ranks waited in, if it can no longer end.
+        hint: advice.
     """
 
     def __init__(

@@ -98,7 +98,7 @@ class RankGroup:
         """Call a function with the same arguments on every rank; returns its results in rank order.
 
         The function is sent by value, so it may come from a cell. Inside it `rank`, `world_size`, `device`,
-        `torch` and `dist` are there. What it prints is printed here when it is over. Errors are those of
+        `torch` and `dist` are there. Its output is printed here when it is over. Errors are those of
         `execute`.
         """
         parcel = packed_call(checked.function(function), args, kwargs)
@@ -156,9 +156,9 @@ class RankGroup:
 
         Args:
             name: the path of a script, or the name of a module.
-            arguments: what it finds in `sys.argv`.
+            arguments: of the program, for `sys.argv`.
             is_module: whether it is a module, as for `python -m`.
-            backend: what its default process group is on; "auto" for what it asks for itself.
+            backend: of its default process group; "auto" for the one that it asks for itself.
             on_output: called with the transcript again and again, and may `take` from it.
 
         Raises:
@@ -246,7 +246,7 @@ class RankGroup:
 
     @property
     def missing_nodes(self) -> Mapping[str, str]:
-        """What became of each node that was lost and could not be reached again, by its name."""
+        """Why each node that was lost could not be reached again, by its name."""
         return self._conductor.nodes.missing
 
     @property

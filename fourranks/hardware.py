@@ -1,4 +1,4 @@
-"""What this machine has, and what each rank of a world gets of it: threads, a device, a backend.
+"""The hardware of this machine, and each rank's share of it: threads, a device, a backend.
 
 The zygote finds the GPUs (`find_gpus`); `place` decides, from what was found and what the reader asked for.
 Functions that need torch import it themselves: the notebook uses the others, and may do without torch.

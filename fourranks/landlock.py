@@ -1,4 +1,4 @@
-"""What this Linux has of Landlock, by which the grader's sandbox keeps ranks apart."""
+"""The version of Landlock in this Linux, by which the grader's sandbox keeps ranks apart."""
 
 from __future__ import annotations
 

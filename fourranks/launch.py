@@ -1,6 +1,6 @@
 """The command `fourranks run`: a program on ranks, from a shell, as torchrun would start it.
 
-Ranks, the watch, errors and nodes are those of a notebook. What is this command's own: the program gets a
+Ranks, the watch, errors and nodes are those of a notebook. This command's own part: the program gets a
 `__main__` and a process group of its own (`rank.program`), output goes out as it comes, and an exit status
 says how it ended.
 """
@@ -110,7 +110,7 @@ def main(options: argparse.Namespace) -> int:
     """Run the command.
 
     Returns:
-        The exit code: what the program has left with, 0 or n of its `sys.exit(n)`; 1 for an error of its own
+        The exit code: that of the program, 0 or n of its `sys.exit(n)`; 1 for an error of its own
         or a deadlock; 130 for Ctrl-C; 128 + n if signal n has ended it; 2 if it could not be started.
     """
     if not options.module and not os.path.isfile(options.program):

@@ -1,4 +1,4 @@
-"""What each rank of a world is doing now, and has done in the last seconds.
+"""The activity of each rank of a world, now and in the last seconds.
 
 `RankGroup.snapshot` takes an `Activity` of each rank from the reports that it has anyway, so looking costs
 the ranks nothing; a `Meter` makes rates and shares of successive ones. Pure logic; the dashboard draws it.
@@ -36,7 +36,7 @@ class RankStatus:
 
 @dataclass(frozen=True)
 class Activity:
-    """What one rank was doing when it was last heard of."""
+    """The activity of one rank when it was last heard of."""
 
     rank: int
     state: str  # "idle", "computing", "waiting", "finished" (its part of the cell), or how the process ended
@@ -93,7 +93,7 @@ class Meter:
 
     @property
     def bytes_per_second(self) -> float:
-        """What the rank has handed to collectives and sends in the last seconds of the running cell."""
+        """Bytes that the rank has handed to collectives and sends in the last seconds of the running cell."""
         if len(self._reports) < 2:
             return 0.0
         first, last = self._reports[0], self._reports[-1]

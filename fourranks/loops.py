@@ -84,7 +84,7 @@ class _Loop:
 
     @property
     def _most(self) -> int:
-        """What the first rank has done, in items of the last rank's loop."""
+        """The progress of the first rank, in items of the last rank's loop."""
         share = max(self._shares.values())
         return round(share * self._bar.total) if self._bar.total else round(share)
 

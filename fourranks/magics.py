@@ -334,7 +334,7 @@ def _magics_of(shell: InteractiveShell) -> RanksMagics:
 
 
 def add_to(shell: InteractiveShell) -> None:
-    """Add the magics, what goes on before each cell, and how errors are shown."""
+    """Add the magics, the work before each cell, and the display of errors."""
     shell.register_magics(RanksMagics)
     magics = _magics_of(shell)
     shell.magics_manager.register_function(magics.misplaced, "line", _MISPLACED)

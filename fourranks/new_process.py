@@ -1,4 +1,4 @@
-"""How a process of ours is started, whatever folder, variables and streams its parent has."""
+"""Starts processes of ours, whatever folder, variables and streams the parent has."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def progress(iterable: Iterable[T], description: str = "", total: int | None = N
 
     Args:
         iterable: anything that a `for` takes.
-        description: what to call the loop.
+        description: name of the loop.
         total: how many items come, where `len(iterable)` does not tell.
     """
     # As plain values: the notebook is told of them, and knows no class of the reader's.

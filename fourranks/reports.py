@@ -1,4 +1,4 @@
-"""What the ranks report at one time; what is asked of many of them is looked up once."""
+"""The ranks' reports of one time; a question about many of them is looked up once."""
 
 from __future__ import annotations
 

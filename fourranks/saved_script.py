@@ -1,7 +1,7 @@
 """Makes a program for torchrun of a cell: `%%ranks --save-script train.py` calls it before the cell runs.
 
-The program is plain torch. What a rank has from the start stands at its top; what the cell takes from other
-cells, or from a notebook, is refused with the names of it.
+The program is plain torch. The names that a rank has from the start stand at its top. A cell that takes names
+from other cells, or from a notebook, is refused with a list of them.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from .watch import Deadlock, End, Ended, RankView
 
 @dataclass(frozen=True)
 class Scene:
-    """What is known where ranks wait forever.
+    """All that is known of ranks that wait forever.
 
     Attributes:
         deadlock: the proof.
@@ -27,7 +27,7 @@ class Scene:
 
     @property
     def calls(self) -> dict[int, Call]:
-        """What each rank that is part of the proof does, by rank."""
+        """The call of each rank that is part of the proof, by rank."""
         return self.deadlock.conflicts | self.deadlock.blocked
 
     @property

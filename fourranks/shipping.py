@@ -1,4 +1,4 @@
-"""What the notebook sends to its ranks: functions by value, variables, its cells."""
+"""Packs for the ranks: functions by value, variables, the notebook's cells."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Source:
     """The code of the cells and files that calls came from.
 
     Args:
-        cells: text by file; what is not among them is read from the disk.
+        cells: text by file; other files are read from the disk.
     """
 
     def __init__(self, cells: Mapping[str, str]) -> None:
@@ -145,7 +145,7 @@ class _Definition:
         self._paths = [*_paths(root)] if root is not None else []
 
     def blocks(self, line: int) -> tuple[Block, ...]:
-        # What a call is given was computed before the call was made: only what is around it counts.
+        # A call's arguments were computed before the call was made: only code around it counts.
         reaching = (p for p in self._paths if not any(isinstance(node, ast.Call) for node, _ in p[:-1]))
         path = max((p for p in reaching if _covers(p[-1][0], line - self._offset)), key=len, default=())
         return tuple(block for node, arm in reversed(path) if (block := self._block(node, arm)))

@@ -1,4 +1,4 @@
-"""What the ranks showed during one cell, and how equal output of several ranks becomes one line.
+"""The ranks' output during one cell, and how equal output of several ranks becomes one line.
 
 A rank's output is a sequence of items: lines of text and rich values. Merging is exact: two ranks share a
 line only if it is the same to the letter, and every rank's own order is kept.
@@ -73,7 +73,7 @@ class Transcript:
         self._outputs[rank].dropped += characters
 
     def finish(self, rank: int) -> None:
-        """End the rank's cell: what it left unfinished is its last line."""
+        """End the rank's cell: an unfinished line is its last one."""
         output = self._outputs[rank]
         output.finished = True
         self._end_lines(output)
@@ -224,7 +224,7 @@ def _overwritten(line: str) -> str:
 
 
 def plain_text(item: Item) -> str:
-    """Return an item as text; of a rich value, what says so in words."""
+    """Return an item as text; of a rich value, its form in words."""
     if item.value is None:
         return item.text
     data = item.value.data

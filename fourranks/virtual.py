@@ -1,4 +1,4 @@
-"""One rank of a world of any size, without the others: what it holds and communicates at a cluster's scale.
+"""One rank of a world of any size, without the others: its memory and communication at a cluster's scale.
 
     seen = fourranks.run_virtual(train_step, world_size=1024, rank=17)
     print(seen)         # its collectives and messages
@@ -21,11 +21,11 @@ from .trace import Call
 
 @dataclass(frozen=True)
 class VirtualRank:
-    """What a function did on a virtual rank; `str` is a table of its calls.
+    """The course of a function on a virtual rank; `str` is a table of its calls.
 
     Attributes:
-        value: what it returned.
-        calls: what it communicated, in order.
+        value: its result.
+        calls: its communication, in order.
     """
 
     value: Any
@@ -62,8 +62,8 @@ def run_virtual(
         timeout: seconds that it may take.
 
     Raises:
-        FourRanksError: `rank` or `world_size` is not a whole number, or there is no such rank; or, as a
-            RankError, what the function has raised.
+        FourRanksError: `rank` or `world_size` is not a whole number, or there is no such rank.
+        RankError: the function has raised.
     """
     rank, world_size = checked.virtual_rank(rank, world_size)
     with start(1, "gloo", timeout, nodes=()) as group:

@@ -49,7 +49,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class RankView:
-    """What is known about one rank: how far it is, and how its cell ended if it has."""
+    """One rank as it is known: how far it is, and how its cell ended if it has."""
 
     progress: Progress
     ended: Ended | None = None  # None while it runs
@@ -173,7 +173,7 @@ def _contradictions(rank: int, call: Call, reports: Reports) -> dict[int, Call]:
 def _meet_in_group(rank: int, call: Call, other: int, their: Call) -> bool:
     """Tell whether two calls of new_group get in each other's way, if that is what they are.
 
-    Torch numbers groups, and members find each other by the number: who is in no group there harms none.
+    Torch numbers groups, and members find each other by the number: a rank in no group there harms none.
     """
     if not call.members:
         return True
@@ -318,7 +318,7 @@ def missing(rank: int, call: Call, reports: Reports, strict: bool = True) -> set
     """Return the ranks that have not yet issued what this call of `rank` needs from them.
 
     Args:
-        rank: who waits.
+        rank: the one that waits.
         call: the call that it waits in.
         reports: of all ranks.
         strict: whether to name only ranks without which the call surely cannot complete.

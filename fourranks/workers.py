@@ -84,7 +84,7 @@ class Worker:
             self.zygote.send_signal(self.pid, number)
 
     def note_memory(self) -> None:
-        """Look at the resident memory of the process; what was seen last stays known when it has ended."""
+        """Look at the resident memory of the process; the last figure stays known when it has ended."""
         self.memory_bytes = self.zygote.resident_bytes(self.pid) or self.memory_bytes
 
 
@@ -299,7 +299,7 @@ class Workers:
                 self._selector.modify(channel, wanted, key.data)
 
     def _receive(self, worker: Worker) -> list[tuple[int, FromRank]]:
-        """Read the pipes first: what was printed before a message belongs before it."""
+        """Read the pipes first: text printed before a message belongs before it."""
         arrived: list[tuple[int, FromRank]] = []
         for pipe, name in list(worker.pipes.items()):
             if text := self._read_pipe(worker, pipe):

@@ -263,7 +263,7 @@ class Zygote:
 
     @property
     def loss(self) -> str:
-        """What became of the ranks when this process ended."""
+        """The fate of the ranks when this process ended."""
         return "was ended, together with the process that ranks are forked from"
 
     def ended(self, numbers: Iterable[int]) -> dict[int, int]:

@@ -1,8 +1,8 @@
-"""What runs in the zygote: it imports torch and IPython, then only waits, forks ranks and reaps them.
+"""The program of the zygote: it imports torch and IPython, then only waits, forks ranks and reaps them.
 
 It must never run a parallel region or touch CUDA, because a child forked after that hangs as soon as it does
 so itself. A rank that is to be spawned leaves the fork behind at once (`spawn`). `zygote` is the handle of
-this process. What it needs of `rank` it imports late: others use functions of this module without torch.
+this process. It imports parts of `rank` late: others use functions of this module without torch.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def main(
 
     Args:
         descriptor: of the socket to the notebook.
-        become: what a forked process does, with the arguments of `become_rank`; that itself by default.
-        idle_work: what is done when nothing is asked for and there are no ranks.
+        become: called in a forked process with the arguments of `become_rank`, which is the default.
+        idle_work: called when nothing is asked for and there are no ranks.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a job's end sends it to all: ranks may save first
     gc.disable()  # this process makes no garbage to speak of; ranks do, and enable it
@@ -80,7 +80,7 @@ def _warm_up() -> Ready:
 
 
 def import_modules(*modules: str) -> None:
-    """Import modules for later ranks; what fails is left to them, who have the notebook's path."""
+    """Import modules for later ranks; a failure is left to them, which have the notebook's path."""
     for module in modules:
         with contextlib.suppress(Exception):
             importlib.import_module(module)
@@ -110,7 +110,7 @@ def _reap(channel: Channel, ranks: dict[int, int]) -> None:
     for pid in list(ranks):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            _kill_group(pid)  # what the rank started and left behind
+            _kill_group(pid)  # processes that the rank started and left behind
             from .rank import crash
 
             crash_report = ranks.pop(pid)

@@ -1,4 +1,4 @@
-"""What a check found, and how all of it is printed. Knows nothing of what is checked."""
+"""Findings of checks, and how all of them are printed. Knows nothing of the checks themselves."""
 
 from __future__ import annotations
 

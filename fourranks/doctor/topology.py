@@ -27,7 +27,7 @@ class Topology:
 
     Attributes:
         devices: names of GPUs and network cards, in the table's order.
-        entries: what the table says for a row and a column, such as "NV12" or "PHB".
+        entries: the entry of each row and column, such as "NV12" or "PHB".
     """
 
     devices: tuple[str, ...]

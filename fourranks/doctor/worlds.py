@@ -74,7 +74,7 @@ def nccl_bandwidth(seconds: float = MEASURED) -> Finding:
 
 
 def nccl_sharing(seconds: float = MEASURED) -> Finding:
-    """All-reduce a few bytes by NCCL on four ranks that share GPUs: what taking turns costs each call."""
+    """All-reduce a few bytes by NCCL on four ranks that share GPUs: how long a call takes in turns."""
     gpus = zygote.shared().gpus()
     if gpus.count >= WORLD_SIZE or not can_host_nccl(WORLD_SIZE, gpus):
         return Finding(Severity.OK, "not measured: only for fewer than four GPUs, with NCCL 2.30 or later")

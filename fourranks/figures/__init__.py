@@ -1,4 +1,4 @@
-"""What lectures draw, and the numbers that they and checks compare with: nothing here is needed to run ranks.
+"""Drawings for lectures, and the numbers that lectures and checks compare with. Ranks run without all this.
 
 The functions that draw are imported when they are first used: matplotlib takes longer to import than a world
 to start.

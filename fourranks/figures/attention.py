@@ -22,7 +22,7 @@ def attention_weights(weights: Sequence[Sequence[float]], title: str = "") -> Fi
     """Draw a row for each token that looks, and in it a square for each token that it looks at.
 
     Args:
-        weights: square, each row with a sum of 1. What is 0 is hidden from the row's token, and stays blank.
+        weights: square, each row with a sum of 1. A 0 is hidden from the row's token, and stays blank.
         title: a headline.
     """
     size = len(weights)

@@ -1,4 +1,4 @@
-"""What a run showed, in words that its values chose. For lectures, after a run."""
+"""Sentences on what a run showed, chosen by its values. For lectures, after a run."""
 
 SHOWN, NOT_SHOWN = "Shown:", "Not shown here:"
 
@@ -11,7 +11,7 @@ def finding(holds: bool, sentence: str, otherwise: str) -> None:
 
     Args:
         holds: whether the values bear the sentence out.
-        sentence: what the lecture wants to show, with its numbers.
-        otherwise: what the values show if they do not, and why that may be.
+        sentence: the finding that the lecture expects, with its numbers.
+        otherwise: the finding if the values show something else, and why that may be.
     """
     print(*((SHOWN, sentence) if holds else (NOT_SHOWN, otherwise)))

@@ -1,4 +1,4 @@
-"""What a lecture keeps beside its notebook: predictions, and losses for the next lecture to draw.
+"""The files that a lecture keeps beside its notebook: predictions, and losses for the next lecture to draw.
 
 A file has a record a line and only grows: two notebooks that write at once lose nothing, a damaged line costs
 no other, and for each key the last record counts. It lies in a hidden folder beside the notebook; neighbours
@@ -31,7 +31,7 @@ class Journal:
         try:
             folder.mkdir(exist_ok=True)
             with (folder / self.file_name).open("a", encoding="utf-8") as file:
-                file.write(f"\n{line}\n")  # what broke off before ends at the line break
+                file.write(f"\n{line}\n")  # an entry that broke off before ends at the line break
         except OSError:
             pass  # a folder that cannot be written: this kernel still has it
 

@@ -1,4 +1,4 @@
-"""The ledger of a reader's predictions: what was predicted, what was true, and how far apart the two were.
+"""The ledger of a reader's predictions: each prediction, the true value, and how far apart the two were.
 
 `begin` opens a lecture, with questions of earlier ones. `predicted` and `compare` note each prediction as
 soon as its truth is known; at the end of the lecture `review` shows them. All are kept beside the notebook.

@@ -43,10 +43,10 @@ def curves(
 
     Args:
         lines: for each name its values, by their number from 0 on, or a pair (places, values).
-        x, y: what the axes show, with its unit.
+        x, y: labels of the axes, with units.
         title: a headline.
         log: whether the y axis is logarithmic.
-        top: what lies above is cut off, for instance of a run that diverges.
+        top: upper end of the y axis; a run that diverges is cut off there.
         marks: names of places on the x axis, each with a vertical line and above the axes.
         yours: the place that the reader predicted, likewise; None is not drawn.
     """

@@ -1,7 +1,7 @@
-"""What a machine can do, drawn: the ladder of its memories, their bandwidth, its roofline, its topology.
+"""Drawings of a machine: the ladder of its memories, their bandwidth, its roofline, its topology.
 
-Lectures call these with what was measured and with what vendors publish (`published`); what lies next to each
-other by orders of magnitude is drawn on logarithmic axes.
+Lectures call these with measured and with published figures (`published`). Axes are logarithmic where figures
+are orders of magnitude apart.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def ladder(rungs: Sequence[Rung], title: str = "") -> Figure:
     """Draw what each level of a memory hierarchy holds, how fast it is and how far away, to scale.
 
     Args:
-        rungs: from near to far; what is None is left out.
+        rungs: from near to far; None is left out.
         title: a headline.
     """
     figure = Figure(9.5, 1.1 + 0.36 * len(rungs))
@@ -160,7 +160,7 @@ def roofline(
 
     Args:
         roofs: peak and bandwidth of each machine; the first one is that which was measured.
-        points: what was measured on it: operations per second, by intensity.
+        points: measured operations per second, by intensity.
         yours: where the reader expects the first machine's ridge, in operations per byte.
         title: a headline.
     """

@@ -70,7 +70,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Printout:
-    """What a program printed.
+    """The output of a program.
 
     Attributes:
         collective: a key of `PROGRAMS`; empty if the output does not say (before 2025 it did not).

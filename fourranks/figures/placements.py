@@ -32,7 +32,7 @@ class Matrix(NamedTuple):
     """A matrix that the ranks hold together.
 
     Attributes:
-        name: what it is called.
+        name: its title.
         rows, columns: its size on paper; 1 is what most matrices of the figure have.
         placement: "replicate" (each rank has all of it), "rows" or "columns" (each rank has some),
             "partial" (each rank has a summand of its size).

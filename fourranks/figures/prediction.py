@@ -36,8 +36,8 @@ def predicted(*answers: object, of: object = None, about: str = "", was: object 
 
     Args:
         of: which entry of answers with names is meant; an answer that has lost its names stands for all.
-        about: what an answer is about, to note it in the ledger.
-        was: what was found.
+        about: the subject of an answer, to note it in the ledger.
+        was: the value that was found.
     """
     answers = tuple(_entry(answer, of) for answer in answers)
     for answer in answers if about else ():
@@ -71,11 +71,11 @@ def compare(
     Args:
         measured: the name of each run and what was measured, from top to bottom; where that has parts, the
             name and the number of each, up to four.
-        formula: what theory says for these names; None or a missing name is not drawn.
+        formula: the values that theory gives for these names; None or a missing name is not drawn.
         yours: the reader's predictions, likewise; they are noted in the ledger.
-        unit: what the numbers are in.
-        title: a headline; what follows a semicolon is about this run only, and not noted in the ledger.
-        label: what the bars are, if they have no parts.
+        unit: of the numbers.
+        title: a headline; the part after a semicolon is about this run only, and not noted in the ledger.
+        label: of the bars, if they have no parts.
         mark: what `formula` is, for the legend.
     """
     answers = all_drawable(yours, measured)

@@ -1,4 +1,4 @@
-"""What vendors publish about GPUs and links, and listings of real machines, for those who have none at hand.
+"""Published figures of GPUs and links, and listings of real machines, for those who have none at hand.
 
 Lectures draw these figures beside what they measure. All are nominal: matrix rates are dense, without
 sparsity, and bandwidths are for one direction where they say so. Bytes, seconds, bytes per second. GPUS, the
@@ -86,7 +86,7 @@ LADDER = (
 KERNEL_LAUNCH = 7e-6  # 5 to 10 µs
 SMALL_ALL_REDUCE = 44e-6  # NCCL, 32 KiB on 8 GPUs of one node: 40 to 48 µs
 
-# What the machines are whose `nvidia-smi topo -m` is in topologies/, by the name of its file.
+# The machines whose `nvidia-smi topo -m` is in topologies/, by the name of its file.
 TOPOLOGIES = {
     "8_h100": "8 H100 SXM with NVSwitch, 12 network ports",
     "8_h200": "8 H200 with NVSwitch, 8 network cards in no order",

@@ -65,7 +65,7 @@ def schedule(
     title: str = "",
     unit: str = "",
 ) -> Figure:
-    """Draw one row a rank, one box with the microbatch's number a job, and the bubble: what stays empty.
+    """Draw one row a rank, one box with the microbatch's number a job; the empty part is the bubble.
 
     A rank with several chunks has a lane for each, the first on top.
 

@@ -14,7 +14,7 @@ from .sliders import Playground
 
 
 class SliderWidget(anywidget.AnyWidget):
-    """Displays a playground; what is stored is its figure, and the widget finds that on the page."""
+    """Displays a playground; its figure is stored, and the widget finds that on the page."""
 
     _esm = with_places(Path(__file__).with_name("sliders.js"))
     place = traitlets.Unicode().tag(sync=True)

@@ -19,8 +19,8 @@ class Slider:
     """The values that one slider can be set to.
 
     Attributes:
-        values: what the drawing function gets.
-        names: what the reader sees of each.
+        values: arguments of the drawing function.
+        names: labels of the values, for the reader.
         at: index of the first value that is shown.
     """
 
@@ -50,7 +50,7 @@ class Playground:
         return self._draw(*(slider.values[setting] for slider, setting in pairs))
 
     def set(self, settings: object) -> None:
-        """Set all sliders, to indices of their values; what is no such list changes nothing."""
+        """Set all sliders, to indices of their values; anything but such a list changes nothing."""
         ranges = [range(len(slider.values)) for slider in self.sliders.values()]
         if not isinstance(settings, list) or len(settings) != len(ranges):
             return

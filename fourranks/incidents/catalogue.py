@@ -138,7 +138,7 @@ INCIDENTS = (
         ranks=RANKS,
         faulty=("elapsed = torch.tensor(time.perf_counter() - began)", "works = repeat(buffer, ITERATIONS)"),
         cause=Cause.N,
-        seen="busbw grows with the size without an end, as the time hardly grows: what was measured is how "
+        seen="busbw grows with the size without an end, as the time hardly grows: the measured time is how "
         "long it takes to ask. A trace shows the all-reduces running on after the clock has stopped.",
         prevented="Stop the clock after wait(), and on a GPU after a synchronize. Compare with the bandwidth"
         " of the slowest part on the way: no busbw can exceed it.",

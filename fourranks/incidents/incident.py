@@ -1,4 +1,4 @@
-"""A broken training job, what is wrong with it, and how many points an answer is worth."""
+"""A broken training job, the fault in it, and how many points an answer is worth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SPEED = 2  # points
 
 
 class Cause(Enum):
-    """What can be wrong with a job; players answer with a letter."""
+    """Faults that a job can have; players answer with a letter."""
 
     A = "a rank skips a collective that the others call"
     B = "the ranks call their collectives in different orders"
@@ -39,15 +39,15 @@ class Incident:
     """One broken job.
 
     Attributes:
-        name: what players call it by.
-        alarm: what somebody noticed.
+        name: by which players choose it.
+        alarm: the message that calls the player in.
         program: its file in `PROGRAMS`.
         minutes: within which an answer earns the points for speed.
         ranks: those on which the fault shows; all four if none is special.
         faulty: text of each line that counts as the place of the fault; it occurs once in the program.
-        cause: what is wrong.
+        cause: the fault, in a sentence.
         seen: how the tools show it.
-        prevented: what would have caught it earlier.
+        prevented: the check that would have caught it earlier.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Incident:
 
 @dataclass(frozen=True)
 class Points:
-    """What an answer is worth, in its parts."""
+    """The points of an answer, in their parts."""
 
     ranks: int
     line: int

@@ -70,7 +70,7 @@ class OnCall:
 
 @dataclass(frozen=True)
 class Debriefing:
-    """What an answer was worth, and what was wrong."""
+    """The points of an answer, and the fault as it was."""
 
     incident: Incident
     points: Points

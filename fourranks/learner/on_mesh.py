@@ -1,6 +1,6 @@
 """The model trained by data x pipeline x tensor ranks, for lecture 08: each axis has a group of its own.
 
-One process's losses come out, whatever the mesh. What communicates is marked by its axis.
+One process's losses come out, whatever the mesh. Calls that communicate are marked by their axis.
 """
 
 from __future__ import annotations

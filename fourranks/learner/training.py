@@ -1,4 +1,4 @@
-"""The loop that every strategy but the pipeline uses as it stands; what is parallel is inside its model."""
+"""The loop that every strategy but the pipeline uses as it stands; the parallel part is inside its model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def train(
         corpus: the text.
         steps: their numbers, which choose the batches.
         rank, ranks: which rows of a batch these are; all of them by default.
-        before_step: what a wrapper still has to do when backward has ended.
+        before_step: the rest of a wrapper's work, when backward has ended.
     """
     device = next(model.parameters()).device
     losses = []

@@ -12,7 +12,7 @@ from ..scene import Scene, stack
 from ..source import Block, Exit
 from .partings import Parting, branches_of_one, fork_of, loops_in_front, may_have_passed, partings
 
-ANSWERS = {"send": "recv", "recv": "send"}  # what the other side of a message calls
+ANSWERS = {"send": "recv", "recv": "send"}  # the call of the other side of a message
 BACKWARD = "the backward pass"  # as calls of autograd's own are named
 GROUPS_IN_ORDER = "Ranks that share several groups must use them in the same order."
 _ALIASES = {
@@ -214,7 +214,7 @@ def _may_be_left(scene: Scene, parting: Parting) -> list[tuple[Line, Block]]:
         has_left = line != fork or parting.their is None
         level = replace(parting, line=line, their_line=their_line, has_left=has_left)
         around += [(line, block) for block in _not_around(scene, level)]
-    while around[-1][1].kind != "loop":  # what is around all loops was taken once, for all their iterations
+    while around[-1][1].kind != "loop":  # a branch around all loops was taken once, for all their iterations
         around.pop()
     return [
         (line, block)

@@ -22,7 +22,7 @@ class Parting:
         call: the call.
         line: the line of it, or the line that called the function it is in, at which the ranks differ.
         other: the rank that has not made the call.
-        their: what the other one does instead; None if its cell is over.
+        their: the call of the other one instead; None if its cell is over.
         their_line: where, if that is in the same function as `line`.
         has_left: whether the other one is no longer in the function of `line`.
         is_past: whether both calls are over: the ranks went on, one call apart.

@@ -164,7 +164,7 @@ def _as_here(settings: Settings) -> Settings:
 
 
 def main(node: str) -> None:
-    """Greet the notebook and serve it. Whatever else is printed here goes to stderr."""
+    """Greet the notebook and serve it. Everything else that is printed here goes to stderr."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray blocks SIGINT, and ranks would inherit that
     source, target = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

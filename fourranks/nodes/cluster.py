@@ -135,7 +135,7 @@ def _connection(node: str, launcher: str) -> RemoteZygote:
 
 
 def _together(gpus: Sequence[Gpus]) -> Gpus:
-    """Return the GPUs of all nodes as if one machine had them; what one node lacks, all lack."""
+    """Return the GPUs of all nodes as if one machine had them; a feature that one node lacks, all lack."""
     lacking = next((each for each in gpus if not each.nccl), None)
     return Gpus(
         tuple(name for each in gpus for name in each.names),

@@ -1,7 +1,8 @@
 """The environment variables, and the paths, that ranks on another machine get from the notebook.
 
-Each machine keeps its own PATH, HOME and libraries, as with ssh. What travels is what the reader has set in
-the notebook, and the settings of the libraries that ranks communicate and compute with.
+Each machine keeps its own PATH, HOME and libraries, as with ssh. Only the settings that
+the reader has made in the notebook travel, and those of the libraries with which ranks communicate and
+compute.
 """
 
 from __future__ import annotations

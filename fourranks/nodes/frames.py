@@ -17,7 +17,7 @@ _HEADER = struct.Struct("!IBI")  # stream, kind, bytes that follow
 
 
 class FrameKind(IntEnum):
-    """What a frame holds."""
+    """Kinds of frames, by their content."""
 
     MESSAGE = 0  # between relay and agent, pickled
     DATA = 1  # of a stream

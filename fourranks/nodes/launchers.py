@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ..errors import StartError
 
-VARIABLE = "FOURRANKS_LAUNCHER"  # of the environment: what is used unless something else is asked for
+VARIABLE = "FOURRANKS_LAUNCHER"  # of the environment: the default launcher
 THIS_MACHINE = ("localhost", "local")  # names of the node that needs no launcher
 
 # BatchMode: no question for a password or a host key, which nobody could answer. A connection whose other

@@ -1,4 +1,4 @@
-"""What the ends of a node's connection say to each other, besides the messages of a zygote.
+"""Messages between the ends of a node's connection, besides those of a zygote.
 
 The agent's first line is a `Greeting` as text: nothing is unpickled from a node before it has been read.
 """
@@ -16,7 +16,7 @@ MARK = "fourranks agent: "  # before the greeting; a login shell may print somet
 
 @dataclass(frozen=True)
 class Greeting:
-    """What an agent says of its machine.
+    """An agent's description of its machine.
 
     Attributes:
         host: its own name.
@@ -94,7 +94,7 @@ class Listening:
 
 @dataclass(frozen=True)
 class Pong:
-    """What a node's ranks and its clock are at."""
+    """The state of a node's ranks, and its clock."""
 
     sent: float  # of the Ping
     clock: float  # the node's
@@ -121,7 +121,7 @@ class Slots:
         node: its name.
         address: by which Ray's other nodes reach it.
         bundles: the numbers of the group's bundles, one for each rank.
-        resource: what each of them has one of.
+        resource: of which each of them has one.
     """
 
     node: str
@@ -180,7 +180,7 @@ class ClockReading:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What the relay knows of its node."""
+    """The relay's knowledge of its node."""
 
     clock: ClockReading
     resident: dict[int, int]  # bytes of memory of each rank, by pid

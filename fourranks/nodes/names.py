@@ -14,7 +14,7 @@ from ..errors import StartError
 
 VARIABLE = "FOURRANKS_NODES"  # of the environment: the nodes of worlds that name none
 SLURM = "slurm"  # in place of names: the nodes of the allocation
-RAY = "ray"  # what ranks may be started on besides nodes that are named
+RAY = "ray"  # stands for a cluster that ranks may be started on, in place of named nodes
 _NAME = re.compile(r"[^\s'\"]+")  # quotes are a shell's, and `%ranks` has none
 _FOR_INSTANCE = "write for instance hostA,hostB, or hostA:4 for 4 ranks there"
 

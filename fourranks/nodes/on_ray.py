@@ -1,4 +1,4 @@
-"""Worlds on the nodes of a Ray cluster: what the notebook's process does for them.
+"""Worlds on the nodes of a Ray cluster: the part in the notebook's process.
 
 Ray says which nodes there are, keeps a slot for each rank, and starts an `agent` on each node. Ranks are no
 actors of Ray's, and everything else is as on nodes that ssh reaches. `ray_driver` is the process that talks
@@ -68,7 +68,7 @@ class RayZygote(RemoteZygote):
     Args:
         driver: talks to Ray.
         number: of the reservation.
-        slots: what it has on this node.
+        slots: its places on this node.
     """
 
     def __init__(self, driver: RayDriver, number: int, slots: Slots) -> None:

@@ -1,4 +1,4 @@
-"""What runs in Ray's own processes on a node: starts the agent, carries its standard input and output.
+"""The part in Ray's own processes on a node: starts the agent, carries its standard input and output.
 
 These classes are sent by value, so that a node without this package can say so. They import nothing of it.
 """
@@ -72,7 +72,7 @@ class AgentHost:
 
     @ray.method(concurrency_group="read")  # type: ignore[untyped-decorator]
     def read(self) -> Iterator[bytes]:
-        """Yield what the agent writes, as it comes; what it has said on stderr is raised at the end."""
+        """Yield what the agent writes, as it comes; raise the text of its stderr at the end."""
         while data := os.read(self._output.fileno(), CHUNK):
             yield data
         self._agent.wait()

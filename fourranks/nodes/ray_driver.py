@@ -101,7 +101,7 @@ def by_node(bundles: dict[int, str], nodes: list[dict[str, Any]], resource: str)
     Args:
         bundles: the ID of each one's node.
         nodes: what Ray says of its nodes.
-        resource: what each bundle has one of.
+        resource: of which each bundle has one.
     """
     known = {node["NodeID"]: node for node in nodes}
     names = Counter(node["NodeName"] for node in nodes)

@@ -1,8 +1,8 @@
 """Stands in for a node's zygote on this machine: a process beside the notebook, started by `remote_zygote`.
 
-It runs the launcher's command, and passes on whatever the notebook and the node's `agent` say to each other.
+It runs the launcher's command, and passes on all messages between the notebook and the node's `agent`.
 The notebook hands it a new rank's socket and pipes as it would hand them to a zygote; their other ends, which
-the rank has, are on the node. It ends when either side is gone; what it writes to stderr says why.
+the rank has, are on the node. It ends when either side is gone; its stderr says why.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def greet(notebook: socket.socket, way: AgentLink, node: str) -> Greeting | None
         if answered not in readable:
             time.sleep(0.01 if asked in readable else 0)  # the notebook's first questions wait
             continue
-        byte = os.read(answered, 1)  # what follows the line is not for this function
+        byte = os.read(answered, 1)  # the bytes behind the line are not for this function
         if not byte:
             raise Lost(way.end())
         line, noise = line + byte, noise + 1

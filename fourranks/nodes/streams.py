@@ -1,7 +1,7 @@
 """Many streams of bytes over one connection: the sockets and pipes of a node's ranks.
 
 `relay` and `agent` each hold one end. Each stream has a window, so that output that the notebook does not
-read holds up its own rank and no other. What goes through a stream is not looked at. Files in memory that
+read holds up its own rank and no other. The content of a stream is not looked at. Files in memory that
 travel with a message are sent ahead of it, and made again at the other end.
 """
 
@@ -32,7 +32,7 @@ _EMPTY = memoryview(b"")  # of an empty file, which cannot be mapped
 
 @dataclass
 class _Piece:
-    """What is to be sent: bytes that were read, or a file."""
+    """One thing to be sent: bytes that were read, or a file."""
 
     data: memoryview
     file: MemoryFile | None = None  # that the bytes lie in

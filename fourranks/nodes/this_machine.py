@@ -14,7 +14,7 @@ class Nodes(Protocol):
     """Where the ranks of a world start: the one interface that `conductor` and `workers` see.
 
     Attributes:
-        missing: what became of each node that was lost and could not be reached again, by its name.
+        missing: why each node that was lost could not be reached again, by its name.
     """
 
     missing: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""What must be the same on two machines that send each other pickled values."""
+"""The versions that must be the same on two machines that send each other pickled values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IN_PICKLES = ("torch", "numpy", "cloudpickle")
 
 def own() -> dict[str, str]:
     """Return the versions of this machine, by name."""
-    python = ".".join(platform.python_version_tuple()[:2])  # what functions by value depend on
+    python = ".".join(platform.python_version_tuple()[:2])  # functions by value depend on it
     packages = {name: _version(name) for name in _IN_PICKLES}
     return {"Python": python, "fourranks": f"{_version('fourranks')}, {_digest()}", **packages}
 

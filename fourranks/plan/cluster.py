@@ -17,7 +17,7 @@ MOST_GPUS = 1_000_000
 
 @dataclass(frozen=True)
 class Constants:
-    """What data sheets do not say: fitted once for a GPU generation by `python -m benchmarks.plan --fit`.
+    """Figures that data sheets lack, fitted once for a GPU generation by `python -m benchmarks.plan --fit`.
 
     Attributes:
         matmul_efficiency: share of the peak that a very large matrix multiplication reaches.

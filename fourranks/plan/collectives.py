@@ -1,7 +1,7 @@
 """Seconds that collectives take: rings, pipelined trees, and rings over several nodes that share the cards.
 
-S is the whole tensor in bytes throughout: what a rank puts in for an all-reduce or reduce-scatter, what it
-gets from an all-gather.
+S is the whole tensor in bytes throughout: the input of a rank for an all-reduce or reduce-scatter, its
+output of an all-gather.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What vendors publish about GPUs: memory, arithmetic and links, for the cost model and for lectures.
+"""Published figures of GPUs: memory, arithmetic and links, for the cost model and for lectures.
 
 All figures are nominal: matrix rates are dense, without sparsity, and bandwidths are for one direction where
 they say so. Bytes, seconds, bytes per second. `figures.published` names the sources.

@@ -95,7 +95,7 @@ def zero_bytes(parameters: float, shard: float, stage: int) -> tuple[float, floa
     """Return the bytes of weights, gradients and optimizer state that a rank keeps under a stage of ZeRO.
 
     Args:
-        parameters: what the rank keeps of a model where nothing is sharded.
+        parameters: that the rank keeps where nothing is sharded.
         shard: its part of them.
         stage: 0 shards nothing, 1 the optimizer state, 2 gradients too, 3 weights too.
     """

@@ -33,7 +33,7 @@ Row = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Prediction:
-    """One row of a table: what was predicted, or why not.
+    """One row of a table: the prediction, or why there is none.
 
     Attributes:
         line: of the file, from 1.
@@ -87,7 +87,7 @@ def _predict_rows(reader: csv.DictReader[str]) -> Iterator[Prediction]:
 
 
 def predict_row(row: Row, line: int = 0) -> Prediction:
-    """Predict one row; what is wrong with it stands in the result's `problem`."""
+    """Predict one row; a fault in it stands in the result's `problem`."""
     name = row.get("id") or row.get("model") or f"line {line}"
     try:
         model, cluster, plan = read_row(row)

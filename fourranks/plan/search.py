@@ -18,7 +18,7 @@ SHORTEST = 4096  # tokens of a sequence that are worth a context-parallel rank
 
 
 class Choices(NamedTuple):
-    """What plans may differ in besides their axes.
+    """The choices that plans may differ in besides their axes.
 
     The defaults leave out what cannot win: GPipe takes the time of 1F1B and more memory, ZeRO-0 that of
     ZeRO-1, and selective recompute saves nothing where attention keeps its scores on the chip.

@@ -28,7 +28,7 @@ class StepEstimate:
         bubble: seconds in which a stage waits for others.
         optimizer: seconds of the update.
         forward, backward: seconds of one microbatch on one stage, traffic included.
-        kernel_bound: what sets the pace inside a layer.
+        kernel_bound: the resource that sets the pace inside a layer.
     """
 
     compute: float
@@ -54,7 +54,7 @@ class StepEstimate:
 
     @property
     def bound(self) -> str:
-        """What takes most of the step."""
+        """The part that takes most of the step."""
         parts = ("compute", "tensor", "pipeline", "data", "bubble", "optimizer")
         part = max(parts, key=lambda name: getattr(self, name))
         return self.kernel_bound if part == "compute" else part

@@ -1,4 +1,4 @@
-"""What a rank records of its communication: one `Call` for every collective and point-to-point operation.
+"""A rank's record of its communication: one `Call` for every collective and point-to-point operation.
 
 `rank.recorder` notes the calls inside each rank, `watch` reasons about the unfinished ones, and a `Trace`
 puts the finished ones of all ranks together.
@@ -46,7 +46,7 @@ class Call:
     function: str = ""
     callers: tuple[Line, ...] = ()  # lines that called that function, the innermost first
     called: str = ""  # the function of torch.distributed in that line, where its name is not `op`
-    through: str = ""  # what lies between the reader's line and the call: a library, a part of torch
+    through: str = ""  # library, or part of torch, between the reader's line and the call
     start: float = 0.0
     end: float | None = None  # when its wait returned; None if it was never waited for
     waited: float = 0.0  # seconds that the rank stood still in wait()
@@ -54,7 +54,7 @@ class Call:
     completed: float | None = None  # when the data was there, if that is known apart from `end`
     device_seconds: float | None = None  # on the GPU, by its own clock
     look: Look | None = None  # at the traced variable, when the call was issued
-    error: str = ""  # what the backend said when it refused the call, or when the call failed
+    error: str = ""  # the backend's message when it refused the call, or when the call failed
     is_limited: bool = False  # whether it fails by itself, at a timeout that the reader gave
     broke_group: bool = False  # whether that error has closed the connections of its group
     batch: tuple[Call, ...] = ()  # calls before it that the backend runs together with it, as one
@@ -66,7 +66,7 @@ class Call:
 
     @property
     def name(self) -> str:
-        """What the reader has called."""
+        """The name of the function that the reader has called."""
         return self.called or self.op
 
     @property
@@ -133,9 +133,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Tracing:
-    """What the ranks are asked to note while a trace is on, besides their calls."""
+    """The notes that ranks are asked to take while a trace is on, besides their calls."""
 
-    profile: bool = False  # whatever torch.profiler sees
+    profile: bool = False  # everything that torch.profiler sees
     values: str = ""  # name of the variable that they look at whenever they communicate
 
 
@@ -152,7 +152,7 @@ class Profile:
 
 @dataclass(slots=True)
 class Record:
-    """What one rank has noted of one traced cell."""
+    """One rank's notes of one traced cell."""
 
     start: float  # when the rank began with the cell
     end: float  # when it was through

@@ -1,4 +1,4 @@
-"""What one variable of a rank holds whenever the rank communicates: for pictures of algorithms.
+"""The content of one variable whenever its rank communicates: for pictures of algorithms.
 
 A rank looks while a trace asks for it (`RankGroup.trace(values=...)`); `rank.variable` does so. Each look
 travels with its `Call`, and the views draw them.
@@ -14,7 +14,7 @@ MOST_VALUES = 64  # of one rank that a picture has room for
 
 
 class Look(NamedTuple):
-    """What a variable held when a call was issued."""
+    """The content of a variable when a call was issued."""
 
     values: list[float] | None  # in the order of the tensor's elements; None if they are too many
     moved: range  # the places among them that the call reads or fills; empty if it uses another tensor

@@ -1,4 +1,4 @@
-"""Files without a name that exist only in memory: what several processes share, handed on by descriptor.
+"""Files without a name that exist only in memory, shared by processes that hand on their descriptors.
 
 No other process on the machine can open one. `board` and `parcel` keep what they share in them.
 """

@@ -1,4 +1,4 @@
-"""What the notebook and its ranks say to each other.
+"""Messages between the notebook and its ranks.
 
 Each rank has one socket pair with the notebook, inherited at the fork and never listening anywhere. Both ends
 are the reader's own processes, so a message is a pickled dataclass behind its length. The file of a large
@@ -59,7 +59,7 @@ class Location:
 
 @dataclass
 class Settings:
-    """What the notebook decides for one rank, before it is forked."""
+    """The notebook's decisions for one rank, before it is forked."""
 
     rank: int
     world_size: int  # of the moment: a `Form` may change it
@@ -247,7 +247,7 @@ class Answer:
 
 @dataclass(slots=True)
 class State:
-    """What a rank is doing now."""
+    """The activity of a rank now."""
 
     busy: bool
     progress: Progress

@@ -1,4 +1,4 @@
-"""What a rank reports of its communication while a cell runs.
+"""A rank's report of its communication while a cell runs.
 
 The notebook reads it, too, and must not have to wait until torch is imported: nothing here needs it.
 """

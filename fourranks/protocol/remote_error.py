@@ -1,4 +1,4 @@
-"""What a rank tells the notebook of an exception that was raised there."""
+"""An exception that was raised on a rank, as the rank tells the notebook of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ErrorWithData(Exception):
     """An exception that takes data along when it leaves the rank.
 
     Attributes:
-        data: what the notebook is to know of it; plain data, which may be unpickled in a sandbox, too.
+        data: further facts for the notebook; plain data, which may be unpickled in a sandbox, too.
     """
 
     def __init__(self, message: str, data: object) -> None:

@@ -1,4 +1,4 @@
-"""A board: what has to be done, how few ticks or rounds it takes at best, and what an attempt comes to."""
+"""A board: its task, the fewest ticks or rounds that it takes, and the score of an attempt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_SQUARES = 6  # on the line to share
 
 @dataclass(frozen=True)
 class Judged:
-    """What a board says of some moves: a score, or else what is wrong; and a drawing of them."""
+    """A board's answer to some moves: a score, or else the mistake; and a drawing of them."""
 
     drawing: Drawing
     score: int | None = None
@@ -33,8 +33,8 @@ class Puzzle(ABC):
 
     Attributes:
         name: its title; records are kept under it.
-        task: what to do, in a few sentences.
-        unit: what a score counts.
+        task: in a few sentences.
+        unit: of a score.
         par: the lowest score that there is.
         proof: why there is no lower one; it gives the idea away, so it is told at par only.
     """
@@ -51,7 +51,7 @@ class Puzzle(ABC):
 
     @abstractmethod
     def judge(self, moves: Any) -> Judged:
-        """Try moves, whatever a player gave."""
+        """Try moves; a player may have given anything."""
 
     def mark(self, score: int | None) -> str:
         """Return the letter of an attempt with this score."""
@@ -75,7 +75,7 @@ class Puzzle(ABC):
 
 @dataclass(frozen=True)
 class Attempt:
-    """What became of a player's moves; a notebook shows it under the cell.
+    """The result of a player's moves; a notebook shows it under the cell.
 
     Attributes:
         score: None if a rule was broken.

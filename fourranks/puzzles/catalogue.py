@@ -150,14 +150,14 @@ _COLLECTIVES = (
         "parts, but no rank may send more than 5 in all.",
         "rounds",
         3,
-        "What a rank holds at most doubles in a round: 1, 2, 4, 8. And everyone has to receive 5 parts, so "
+        "A rank's holdings at most double in a round: 1, 2, 4, 8. And everyone has to receive 5 parts, so "
         "some rank has to send 5.",
         Exchange(*_all_gather(6), most_parts=5),
     ),
     CollectivePuzzle(
         "Five friends",
-        "All-reduce on 5 ranks: everyone wants the sum of all five. What arrives is added to what is there, "
-        "or takes its place if it contains it; nothing may be counted twice.",
+        "All-reduce on 5 ranks: everyone wants the sum of all five. A sum that arrives is added to the one "
+        "there, or takes its place if it contains it; nothing may be counted twice.",
         "rounds",
         4,
         "Three rounds would do for 8 ranks, but not for 5: a search through all plans finds none.",

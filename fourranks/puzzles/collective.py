@@ -1,7 +1,7 @@
-"""Collectives in rounds: who sends what to whom, and what everyone holds afterwards. Pure logic, no drawing.
+"""Collectives in rounds: the messages of each, and each rank's holdings afterwards. Pure logic, no drawing.
 
-A rank holds, of each part of the data, the sum of some ranks' contributions: a set of ranks. One rule says
-what a message does. The sum that arrives is added to the sum that is there. If it contains all of that, it
+A rank holds, of each part of the data, the sum of some ranks' contributions: a set of ranks. One rule
+is for messages. The sum that arrives is added to the sum that is there. If it contains all of that, it
 takes its place. If they overlap in any other way, a contribution would count twice, and that is a fault.
 """
 
@@ -40,7 +40,7 @@ class Slip(NamedTuple):
 
 @dataclass(frozen=True)
 class Course:
-    """What a plan came to: its rounds, and what every rank held before and after each."""
+    """The course of a plan: its rounds, and each rank's holdings before and after each."""
 
     rounds: list[list[Send]]
     held: list[list[Held]]  # one more than rounds that were played
@@ -56,10 +56,10 @@ class Course:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What ranks have at first, what they must have in the end, and what a round allows.
+    """The ranks' holdings at first and in the end, and the limits of a round.
 
     Attributes:
-        start, goal: by rank, what it holds of each part; a part that a goal does not name may hold anything.
+        start, goal: by rank, its holdings of each part; a part that a goal does not name may hold anything.
         parts_a_message: how many parts one message carries.
         most_rounds, most_parts: budgets; parts are those that one rank sends in all.
         nodes: by rank, the node that it is on.
@@ -182,7 +182,7 @@ def play(rounds: Sequence[Sequence[Send]], shape: Exchange) -> Course:
 
 
 def _forbidden(number: int, sends: Sequence[Send], shape: Exchange) -> Slip | None:
-    """Find a message that a round does not allow whatever the ranks hold."""
+    """Find a message that no round allows, whatever the ranks hold."""
     senders, receivers = set[int](), set[int]()
     for send in sends:
         if send.src == send.dst:

@@ -78,7 +78,7 @@ class _RoundsDrawing:
             self.drawing.text(x + self.cell / 2, _TOP - 11, part, INK, size=10)
 
     def _draw_block(self, column: int, rank: int) -> None:
-        """Draw what a rank holds: what has just come has an edge, what is lacking in the end a red one."""
+        """Draw a rank's holdings: new parts with an edge, parts missing at the end with a red one."""
         held = self.course.held
         now = held[column][rank] if column < len(held) else dict.fromkeys(self.shape.parts, frozenset[int]())
         before = held[column - 1][rank] if 0 < column < len(held) else now

@@ -45,7 +45,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Timetable:
-    """What a schedule came to: every rank's tasks with their times, up to the fault if there is one."""
+    """The course of a schedule: every rank's tasks with their times, up to the fault if there is one."""
 
     rows: list[list[TimedTask]]
     fault: Fault | None = None

@@ -15,7 +15,7 @@ _MOST_MARKS = 30  # that are kept of a board
 
 @dataclass
 class BoardRecord:
-    """What became of one board.
+    """The standing of one board.
 
     Attributes:
         best: the lowest score; None before the first attempt that broke no rule.

@@ -1,4 +1,4 @@
-"""What every board holds its player to: moves that can be read, in a bounded number of steps.
+"""Rules of every board: its player's moves can be read, in a bounded number of steps.
 
 A player hands in a list, a generator or a function, with whatever mistakes are in it. Reading it must end,
 either in the moves or in one sentence.

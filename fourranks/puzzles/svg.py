@@ -17,7 +17,7 @@ class Drawing:
     """Shapes on the course's paper, in a browser's pixels.
 
     Attributes:
-        alt: what it shows, in words.
+        alt: a description in words.
     """
 
     def __init__(self, width: float, height: float, alt: str = "") -> None:

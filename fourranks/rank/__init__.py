@@ -1,4 +1,4 @@
-"""What lives inside a rank: its shell, its process groups, and what it notes of every call.
+"""The inside of a rank: its shell, its process groups, and its notes of every call.
 
-`main` is where a rank begins. Nothing in the notebook imports this room; what both need is in `protocol`.
+`main` is where a rank begins. Nothing in the notebook imports this room; shared types are in `protocol`.
 """

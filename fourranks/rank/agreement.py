@@ -1,6 +1,6 @@
 """Whether the calls that ranks are about to make fit together, as far as the board tells.
 
-`recorder` asks before each call enters the backend. What fits is torch's rule: in a collective all ranks give
+`recorder` asks before each call enters the backend. Torch's rule decides: in a collective all ranks give
 the same op, root, reduce op, dtype and size; a receive has room for its message.
 """
 
@@ -23,7 +23,7 @@ _DTYPES: tuple[str, ...] = ("", "float32", "float64", "int64", "int32", "float16
 _DTYPES += ("bool", "complex64", "complex128")
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _DTYPE_BITS = 6
-_ANY_SIZE = 2**62  # room for whatever is sent, of any dtype
+_ANY_SIZE = 2**62  # room for anything that is sent, of any dtype
 _SAME_BITS = (
     {"complex64", "float32"},
     {"complex128", "float64"},

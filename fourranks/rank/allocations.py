@@ -30,7 +30,7 @@ class Allocations(TorchDispatchMode):
 
     Attributes:
         seconds: since the block was entered; two for each change, for the steps of a staircase.
-        nbytes: what was allocated at these moments, beyond what was when the block was entered.
+        nbytes: allocated at these moments, beyond the amount when the block was entered.
         marks: the moment of each mark, in seconds.
     """
 
@@ -72,7 +72,7 @@ class Allocations(TorchDispatchMode):
 
     @property
     def now(self) -> int:
-        """What is allocated at this moment, in bytes."""
+        """Bytes that are allocated at this moment."""
         self._look()
         return self.nbytes[-1]
 

@@ -13,7 +13,7 @@ from ..protocol.calls import Call
 from .backward import Awaited
 from .threads import main_thread
 
-# What blocks a thread: a call, the calls behind a future, or None where the user's own timeout ends the wait.
+# Reason for a thread's wait: a call, the calls behind a future, or None where the user's own timeout ends it.
 Wait: TypeAlias = Call | Awaited | None
 _NO_WAIT: Awaited = []  # of a thread that goes on
 

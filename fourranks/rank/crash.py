@@ -16,7 +16,7 @@ from ..protocol.places import Line
 from .frames import Owner, owner_of
 
 _SIGNALS = {signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL}
-_SIZE = 2**14  # bytes of a file, for good: what is kept in it is on no rank's account
+_SIZE = 2**14  # bytes of a file, for good: its content is on no rank's account
 _BEGIN = "Fatal Python error"
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""What a rank does because of GPUs. `rank` calls it, after the fork; the zygote and the notebook never do."""
+"""A rank's work for GPUs. `rank` calls it, after the fork; the zygote and the notebook never do."""
 
 from __future__ import annotations
 

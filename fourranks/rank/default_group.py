@@ -61,7 +61,7 @@ class DefaultGroup:
         if self._generation:  # else there was none before
             self._free_threads()
             self.leave()
-        distributed_c10d._world.group_count = 0  # names must agree, whatever single ranks have tried
+        distributed_c10d._world.group_count = 0  # names must agree, though single ranks may have made some
         self._generation, self._attempt = generation, 0
         RecordingProcessGroup.recorder.reset()
         kept.begin_anew()
@@ -150,7 +150,7 @@ class DefaultGroup:
         own = self._settings.rank, self._settings.world_size
         given = dict(parse_qsl(urlsplit(url).query))
         rank, world_size = int(given.get("rank", own[0])), int(given.get("world_size", own[1]))
-        if (rank, world_size) != own:  # what other ranks call by other numbers cannot be compared
+        if (rank, world_size) != own:  # ranks under other numbers cannot be compared
             RecordingProcessGroup.recorder.work_alone()
         elif sys._getframe(1).f_code.co_name == "init_process_group":  # torch's RPC comes here for the store
             everyone = tuple(range(world_size))

@@ -1,4 +1,4 @@
-"""What a call to a process group is about: a `Call`, read from its arguments and the reader's line.
+"""Describes a call to a process group: a `Call`, read from its arguments and the reader's line.
 
 `process_group` asks before every operation, so all of this must cost microseconds.
 """
@@ -45,7 +45,7 @@ def _describe(method: Method, call: Call, arguments: Arguments) -> Call | None:
     for tensor in given:
         elements += tensor.numel()
         call.nbytes += _nbytes(tensor)
-    if shown := given or tensors_in(arguments.output):  # what a rank takes from a scatter
+    if shown := given or tensors_in(arguments.output):  # the part that a rank takes from a scatter
         call.shape, call.dtype = tuple(shown[0].shape), _dtype_name(shown[0].dtype)
     if method.exchange:
         call.part, call.exchange = (0, call.dtype), _exchange(arguments, len(ranks))

@@ -1,4 +1,4 @@
-"""Files that a rank has open when it is stopped: what it has written is in them then."""
+"""Files that a rank has open when it is stopped: all that it has written is in them then."""
 
 from __future__ import annotations
 

@@ -67,13 +67,13 @@ _libraries: set[str] = set()
 
 
 class Owner(Enum):
-    """Who has written the code of a file."""
+    """The author of the code of a file."""
 
     READER = auto()
     LIBRARY = auto()
     PYTHON = auto()  # its standard library
     TORCH = auto()  # or our own
-    BELOW = auto()  # what runs the reader's code, and shows what it shows
+    BELOW = auto()  # code that runs the reader's, and shows its output
 
 
 _READER, _BELOW = Owner.READER, Owner.BELOW  # Python 3.11 takes its time to look a member up
@@ -96,7 +96,7 @@ class Caller(NamedTuple):
 
 
 class _Owners(dict[str, Owner]):
-    """Who has written a file: a dictionary, because it is asked of each frame of each call."""
+    """The author of each file: a dictionary, because each frame of each call asks for it."""
 
     def __missing__(self, file: str) -> Owner:
         self[file] = owner = _whose(file)[0]
@@ -128,7 +128,7 @@ def caller(frame: FrameType | None) -> Caller:
             is_below = True
         elif not own and not is_below:
             if owner is Owner.TORCH:
-                any_other = library  # what of Python's it has called tells nothing
+                any_other = library  # the part of Python's library that it has called tells nothing
                 part = part or name
                 function = frame.f_code.co_name if frame.f_code.co_filename == _C10D else function
             else:
@@ -313,7 +313,7 @@ def _named(library: FrameType | None) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _library_line(file: str, line: int, function: str) -> str:
-    if file.startswith(tuple(_libraries)):  # what calls the reader's code is nothing to look for
+    if file.startswith(tuple(_libraries)):  # callers of the reader's code are of no interest
         return ""
     for folder in _INSTALLED:
         file = file.rpartition(folder)[2]

@@ -1,4 +1,4 @@
-"""What lives inside one rank: the default process group, a shell, and the loop that answers the notebook.
+"""The inside of one rank: the default process group, a shell, and the loop that answers the notebook.
 
 The main thread runs cells. A listener thread reads the notebook's messages, so that a rank whose main thread
 computes or waits can still report, be interrupted and be freed.
@@ -114,7 +114,7 @@ class Rank:
             torch.set_num_threads(threads_per_rank(self._settings.local_world_size))
 
     def _virtualize(self, rank: int, world_size: int) -> None:
-        from .virtual import leave_for_a_virtual_world  # what torch tests itself with is imported for few
+        from .virtual import leave_for_a_virtual_world  # torch's testing modules: few ranks need them
 
         leave_for_a_virtual_world(rank, world_size, self._recorder)
         self._settings.rank = rank
@@ -189,7 +189,7 @@ class Rank:
         return self._cpu_time - before < SLEEPING
 
     def _thread_raised(self, end: threading.ExceptHookArgs) -> None:
-        """Note that a thread has raised; what it raises because the notebook frees the rank is no news."""
+        """Note that a thread has raised; an error that came from freeing the rank is no news."""
         if self._recorder.cell_is_stopped:
             return
         if end.exc_type is not SystemExit:  # which ends a thread without an error

@@ -1,4 +1,4 @@
-"""What a rank tells the reader after a cell in which something went wrong without an error."""
+"""Notices for the reader after a cell in which something went wrong without an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cell shows on its way out of a rank: text of Python's streams and displays, as messages.
+"""A cell's output on its way out of a rank: text of Python's streams and displays, as messages.
 
 Text that C code or a child process writes to file descriptors 1 and 2 does not pass here; the notebook reads
 those pipes itself.
@@ -81,7 +81,7 @@ class _Writer(io.RawIOBase):
         return True
 
     def fileno(self) -> int:
-        return self._descriptor  # what a child process inherits
+        return self._descriptor  # a child process inherits it
 
     def write(self, data: Any) -> int:
         shown = bytes(data[: self._left])

@@ -1,6 +1,6 @@
-"""All that a rank replaces in torch, and in Python, which have no hooks for it.
+"""Replaces parts of torch and Python that have no hooks for a rank's work.
 
-What takes a part's place lies in the module that it belongs to; only here is it put there. Why the hooks of
+The new parts lie in the modules that they belong to; only here are they put in place. Why the hooks of
 torch 2.15 do not serve is in docs/compat.md.
 """
 

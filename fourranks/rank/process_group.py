@@ -175,7 +175,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
 
     @classmethod
     def note_fork(cls) -> None:
-        """Note that this process is a fork of the rank's: what ranks know of each other is not its own."""
+        """Note that this process is a fork of the rank's, which is not one of the ranks itself."""
         cls.forks += 1
         cls.recorder.work_alone()
 

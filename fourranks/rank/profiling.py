@@ -28,7 +28,7 @@ class Profiler:
     """
 
     def start(self) -> None:
-        """Begin; whatever runs on any thread is recorded."""
+        """Begin; everything that runs on any thread is recorded."""
         os.environ.setdefault("KINETO_LOG_LEVEL", _ERRORS_ONLY)  # else it prints that it starts and stops
         device = "cuda" if torch.cuda.is_initialized() else None
         self._profiler = torch.autograd.profiler.profile(use_device=device, acc_events=True)

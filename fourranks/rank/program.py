@@ -45,7 +45,7 @@ def run(program: Launch) -> None:
         SystemExit: it has left with an exit status that tells of a failure.
         ImportError: there is no such module.
         OSError: the script cannot be read on this machine.
-        Exception: what the program has raised.
+        Exception: raised by the program.
     """
     try:
         _run(program)

@@ -22,7 +22,7 @@ def refuse() -> None:
     builtins.input = _no_input  # type: ignore[assignment]  # it names its parameter, which is positional
     getpass.getpass = _no_getpass
     sys.breakpointhook = _no_debugger
-    pdb.Pdb.interaction = _no_debugger  # type: ignore[method-assign]  # what all of them come to, torch's own too
+    pdb.Pdb.interaction = _no_debugger  # type: ignore[method-assign]  # all of them end here, torch's own too
 
 
 def allow() -> None:

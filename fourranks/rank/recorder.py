@@ -26,7 +26,8 @@ from .under_way import CallsUnderWay
 from .variable import Variable
 
 RECENT = 64  # calls that a report about a running cell carries: enough to compare ranks that have run ahead
-GROUPS = 256  # calls of new_group that it carries: who left one out gets stuck in a later one, cells after
+# Calls of new_group that it carries: a rank that left one out gets stuck in a later one, cells after.
+GROUPS = 256
 FINISH_TICK = 0.001  # seconds between looks at a call that was launched and is not complete
 LONGEST_ERROR = 300  # characters of a backend's error that a report carries
 
@@ -44,7 +45,7 @@ class Recorder:
 
     Attributes:
         calls: the calls of the running cell, None while no trace is on.
-        variable: what the calls of the running cell look at, if anything.
+        variable: the one that the calls of the running cell look at, if any.
         dropped: calls of the running cell whose handle was thrown away before they were complete.
         cell_is_stopped: whether the notebook has: then handles go with the functions that had them.
         reinterpreted: messages of the running cell whose other side gave another dtype, and which.

@@ -1,7 +1,7 @@
 """Frees a rank that is blocked inside a collective, without losing its variables.
 
-Gloo has no abort. What makes its waiting call fail is the end of the connections that it waits on: a helper
-thread shuts down the TCP sockets that the process groups and their store have opened. NCCL is aborted.
+Gloo has no abort. A waiting call fails when the connections that it waits on end: a helper thread
+shuts down the TCP sockets that the process groups and their store have opened. NCCL is aborted.
 """
 
 from __future__ import annotations

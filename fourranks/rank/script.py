@@ -60,7 +60,7 @@ class Script:
         """Let what runs now form its own groups and start processes, as under torchrun.
 
         Args:
-            backend: what its default group is on; "auto" for what it asks for.
+            backend: of its default group; "auto" for the one that it asks for.
         """
         self._backend_of_program = backend
 

@@ -75,7 +75,7 @@ class RankShell(InteractiveShell):
     """One IPython shell that keeps the error of a cell instead of printing it.
 
     Attributes:
-        output: what the process shows.
+        output: of the process.
         is_stopped: tells whether the notebook has stopped the running cell, so that it reads no traceback.
         own_names: the names that every rank has.
     """
@@ -195,7 +195,7 @@ class RankShell(InteractiveShell):
         """Find what may stand at a place of a cell.
 
         Returns:
-            The text before the cursor that is to be replaced; what may stand there, each with its kind.
+            The text before the cursor that is to be replaced; the candidates, each with its kind.
         """
         found = list(rectify_completions(source, self.Completer.completions(source, cursor)))
         if not found:

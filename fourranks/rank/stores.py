@@ -27,7 +27,7 @@ DEFAULT_TIMEOUT = timedelta(seconds=300)  # of torch's stores
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two looks
 _MILLISECOND = timedelta(milliseconds=1)
 _WORKERS = "init/"  # the key under which a TCPStore counts its workers
-_NO_VALUE = os.urandom(16).hex()  # what no key has as its value
+_NO_VALUE = os.urandom(16).hex()  # no key has it as its value
 _TORCHS_OWN = (FileStore, HashStore, TCPStore)
 
 _wait, _get, _multi_get, _queue_pop = Store.wait, Store.get, Store.multi_get, Store.queue_pop

@@ -1,4 +1,4 @@
-"""What a rank tells of an exception: its text, and the part of its traceback that concerns the reader."""
+"""An exception as a rank tells of it: its text, and the part of its traceback that concerns the reader."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def main_thread() -> int:
 
 @dataclass(frozen=True)
 class Standing:
-    """What the threads of a rank do, apart from those that wait in a recorded call."""
+    """The activity of a rank's threads, apart from those that wait in a recorded call."""
 
     at_work: bool  # one that may still communicate goes on
     parked: bool = False  # one waits for another thread, which C++ code may wake when a call completes
@@ -96,8 +96,8 @@ def standing(waiting: Set[int], busy: bool, asleep: bool) -> Standing:
 def _any_runs(threads: Set[int]) -> bool:
     """Tell whether one of these threads goes on after all, or another one is being started.
 
-    Where processors are busy, what is woken or started has to wait for one. Until then it stands where it
-    stood, or nowhere.
+    Where processors are busy, a thread that is woken or started has to wait for one. Until then it stands
+    where it stood, or nowhere.
     """
     return any(
         thread.ident is None or (thread.ident in threads and _state(thread) != "S")

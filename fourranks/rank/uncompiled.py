@@ -18,7 +18,7 @@ _SKIP = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._
 
 
 def leave_uncompiled(functions: Iterable[Any]) -> None:
-    """Have the compiler leave these functions, and whatever they call, as they are."""
+    """Have the compiler leave these functions, and all that they call, as they are."""
     for function in functions:
         if isinstance(function, FunctionType):
             vars(function)["_torchdynamo_disable"] = True  # as long as it traces a caller

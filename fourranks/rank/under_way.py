@@ -1,7 +1,6 @@
-"""The calls that a rank has made and that are not complete, each with what tells whether it is.
+"""The calls that a rank has made and that are not complete, each with the handle or test that tells.
 
-What tells that is often a handle of the backend, and a handle holds the tensors of its call. So nothing here
-is kept for longer than its call takes.
+A handle of the backend holds the tensors of its call. So nothing here is kept for longer than its call takes.
 """
 
 from __future__ import annotations

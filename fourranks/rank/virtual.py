@@ -16,7 +16,7 @@ from .recorder import Recorder
 
 
 class VirtualProcessGroup:
-    """A group whose calls return at once; what they should bring from other ranks is not there."""
+    """A group whose calls return at once, without the data of other ranks."""
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
         self._fake = dist.ProcessGroup(store, rank, size)

@@ -1,4 +1,4 @@
-"""What the ranks communicated in some cells: the calls that each has recorded, put together in a `Trace`.
+"""The ranks' communication in some cells: the calls that each has recorded, put together in a `Trace`.
 
 `operations` and `spans` compute on it, `chrome` writes it to a file, checks read it, and `views` draw it
 (`views.drawable_trace`). Nothing here talks to a process.
@@ -19,11 +19,11 @@ __all__ = ["Call", "Profile", "Record", "Trace", "Tracing"]
 
 @dataclass(repr=False)
 class Trace:
-    """What the ranks did in the cells and calls between entering and leaving `group.trace()`.
+    """The ranks' activity in the cells and calls between entering and leaving `group.trace()`.
 
     Attributes:
         world_size: number of ranks.
-        tracing: what the ranks are asked to note.
+        tracing: the notes that the ranks are asked to take.
         cells: for each traced cell the record of each rank that ran it to an end.
         formed: moments at which the process groups were formed again in between.
         clock_uncertainty: seconds by which the times of two ranks may be wrong against each other; 0 on one

@@ -19,7 +19,7 @@ def message_size(op: str, nbytes: Iterable[int]) -> int:
 
     Args:
         op: name of the function of `torch.distributed`.
-        nbytes: what each rank of the group puts in.
+        nbytes: input of each rank of the group.
     """
     nbytes = list(nbytes)
     return sum(nbytes) if _plain(op) in _SUMMED else max(nbytes, default=0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ..protocol.calls import Call
 from .bandwidth import algbw, busbw, message_size
 
-MESSAGE = "send/recv"  # what an operation of a sender and a receiver is called
+MESSAGE = "send/recv"  # the name of an operation of a sender and a receiver
 
 
 class Operation:
@@ -114,7 +114,7 @@ def _meeting(rank: int, call: Call) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class Summary:
-    """What all operations of one kind in one group came to.
+    """The totals of all operations of one kind in one group.
 
     Attributes:
         op: name of the operation.

@@ -34,7 +34,7 @@ class RankSpans:
 
     Attributes:
         rank: whose it is.
-        spans: what the rank's main thread did, one after the other, without gaps within a cell.
+        spans: of the rank's main thread, one after the other, without gaps within a cell.
         in_flight: calls that were under way while the rank went on.
     """
 
@@ -82,7 +82,7 @@ def rank_spans(
     Args:
         world_size: number of ranks.
         cells: for each cell the record of each rank that ran it to an end (`Trace.cells`).
-        operations: what the calls of all ranks come to (`Trace.operations`).
+        operations: of all ranks' calls (`Trace.operations`).
     """
     operation_of = {call: found for found in operations for call in found.calls.values()}
     return [_of_rank(rank, cells, operation_of) for rank in range(world_size)]

@@ -1,1 +1,1 @@
-"""What people look at while they work with ranks. The views read recorded facts and change nothing."""
+"""Views of ranks for people at work. They read recorded facts and change nothing."""

@@ -31,7 +31,7 @@ _TINT = 0.45
 
 
 class Held(NamedTuple):
-    """What a rank holds: values, and for each of them the ranks that it came from (none: not known)."""
+    """The holdings of a rank: values, and for each of them the ranks that it came from (none: not known)."""
 
     values: list[float]
     origins: list[set[int]]
@@ -148,7 +148,7 @@ def _write_value(axes: Axes, grid: Grid, rank: int, place: int, held: Held) -> N
     value, origins = held.values[place], held.origins[place]
     text = write_value(value)
     size = min(_TEXT_SIZE, 0.78 * grid.size.width / (_DIGIT * len(text)), 50 * grid.size.height)
-    if size < SMALLEST_TEXT:  # what cannot be read is not written
+    if size < SMALLEST_TEXT:  # too small to be read
         return
     x, y = grid.corner(rank, place)
     written = write(axes, x + 0.5 * grid.size.width, y + 0.52 * grid.size.height, text, size)

@@ -1,4 +1,4 @@
-"""Who holds what before and after an operation, drawn from values that were pulled from the ranks.
+"""The ranks' holdings before and after an operation, drawn from values that were pulled from the ranks.
 
 Lectures and exercises call `show`. It does not know what an operation ought to do: it shows what it did.
 """

@@ -1,4 +1,4 @@
-"""`%ranks dashboard`: what each rank does, in the browser, while cells run.
+"""`%ranks dashboard`: each rank's activity, in the browser, while cells run.
 
 A view asks to be served every second or so while somebody can see it. As long as one asks, a thread looks at
 the world and sends what has changed; when nobody has asked for a while the thread ends. The buttons' messages
@@ -44,7 +44,7 @@ class Dashboard(anywidget.AnyWidget):
     _css = Path(__file__).with_suffix(".css")
     place = traitlets.Unicode().tag(sync=True)  # class of the elements that views stand in
     frame = traitlets.Dict().tag(sync=True)  # all that a view draws
-    notice = traitlets.Unicode().tag(sync=True)  # what became of a button
+    notice = traitlets.Unicode().tag(sync=True)  # the outcome of a button
 
     def __init__(self, world: Callable[[], RankGroup | None]) -> None:
         self._closed = threading.Event()

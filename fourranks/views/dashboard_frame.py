@@ -1,4 +1,4 @@
-"""What a dashboard draws at one moment, as plain data: `dashboard` sends it to the browser, and
+"""The content of a dashboard at one moment, as plain data: `dashboard` sends it to the browser, and
 `static_dashboard` shows it where there are no widgets.
 """
 

@@ -41,7 +41,7 @@ class DeadlockFigure:
 
 
 def _told(scene: Scene) -> str:
-    """Who waits for whom, in words."""
+    """Name the waiting ranks, and those that they wait for."""
     told = []
     for ranks in _rows(scene):
         others = scene.deadlock.missing.get(ranks[0])

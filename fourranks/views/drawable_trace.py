@@ -1,6 +1,6 @@
 """`DrawableTrace`: the `Trace` that a reader gets, with the tables and figures that can be made of it.
 
-What draws is imported when it is asked for: matplotlib takes longer to import than a world to start.
+Drawing code is imported when it is asked for: matplotlib takes longer to import than a world to start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DrawableTrace(Trace):
-    """What the ranks did in the cells and calls between entering and leaving `group.trace()`.
+    """The ranks' activity in the cells and calls between entering and leaving `group.trace()`.
 
     Its attributes are those of `Trace`.
     """
@@ -32,7 +32,7 @@ class DrawableTrace(Trace):
 
         Args:
             title: a headline; by default what was recorded.
-            computing: what the legend calls the time of computing, for instance where it is pretended.
+            computing: the legend's name for the time of computing, for instance where it is pretended.
         """
         from .timeline import timeline
 

@@ -1,4 +1,4 @@
-"""The table of a trace: what each operation moved, how long it took, what ranks lost waiting."""
+"""The table of a trace: bytes and time of each operation, and the time that ranks lost waiting."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class OperationTable:
 
     Bytes are sizes S as nccl-tests defines them, not what went over the wire. A collective that four ranks
     make, or a send with its receive, is one call. Its time is that from the arrival of its last rank until
-    the last rank had its data, so that late ranks do not look like a slow network; what they cost the others
-    is in `lost`, in seconds of ranks. Calls that were in flight at the same time are each counted in full. An
-    asynchronous call whose end was not noted ends when it was waited for; calls without any end are counted,
-    but not timed.
+    the last rank had its data, so that late ranks do not look like a slow network; their cost to the
+    others is in `lost`, in seconds of ranks. Calls that were in flight at the same time are each counted in
+    full. An asynchronous call whose end was not noted ends when it was waited for; calls without any end are
+    counted, but not timed.
 
     Attributes:
         rows: the numbers, in base units (`operations.Summary`).
@@ -46,7 +46,7 @@ class OperationTable:
 
     @property
     def caption(self) -> str:
-        """What the columns mean, and what is not in them."""
+        """The meaning of the columns, and the limits of it."""
         notes = [_CAPTION]
         if untimed := sum(row.untimed for row in self.rows):
             notes.append(f"The end of {counted(untimed, 'call')} is not known and not in the time.")

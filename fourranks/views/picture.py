@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-_MOST_PARTS = 12  # of a text; who listens to it has heard enough
+_MOST_PARTS = 12  # of a text; a listener has heard enough by then
 _DARK = ".fourranks-figure img { filter: invert(1) hue-rotate(180deg) }"
 _STYLE = f'<style>[data-jp-theme-light="false"] {_DARK} .vscode-dark {_DARK}</style>'
 
@@ -20,7 +20,7 @@ def page(source: str, alt: str, width: int, height: int) -> str:
 
     Args:
         source: the picture as a data URL.
-        alt: what it shows, in words.
+        alt: a description in words.
         width, height: in a browser's pixels.
     """
     image = (

@@ -66,7 +66,7 @@ class Player:
     Attributes:
         overview: the figure that shows all steps.
         frames: the name and the figure of each step; none if the overview has but one.
-        whole: what the slider calls the overview.
+        whole: the slider's name for the overview.
     """
 
     def __init__(

@@ -82,7 +82,7 @@ def _turns(messages: list[Message]) -> list[list[Message]]:
 
 
 class _Looks:
-    """What one rank's variable held when it issued each of its calls, and at the end of each cell."""
+    """The content of one rank's variable when it issued each of its calls, and at the end of each cell."""
 
     def __init__(self, trace: Trace, rank: int) -> None:
         self._values: list[list[float]] = []

@@ -1,4 +1,4 @@
-"""The table that `%ranks` shows: what each rank is and does."""
+"""The table that `%ranks` shows: each rank's process, state and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An algorithm round by round: who sent what to whom, and what every rank held before and after.
+"""An algorithm round by round: its messages, and each rank's holdings before and after.
 
 `DrawableTrace.steps` and `%%ranks --steps` call it. The figure has all rounds; where scripts run, a slider
 goes through them one by one.

@@ -13,7 +13,7 @@ from matplotlib import figure
 from matplotlib.axes import Axes
 from PIL import Image, ImageDraw
 
-# What draws takes its paper and its colours from one place.
+# All drawings take their paper and their colours from one place.
 from .palette import BLANK as BLANK
 from .palette import FAINT_INK as FAINT_INK
 from .palette import INK as INK
@@ -53,7 +53,7 @@ class Figure(figure.Figure):
     """A matplotlib figure on the course's paper that a notebook shows without pyplot.
 
     Attributes:
-        alt: what it shows, in words, for who cannot see it.
+        alt: a description in words, for readers who cannot see it.
     """
 
     alt = ""

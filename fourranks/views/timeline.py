@@ -1,4 +1,4 @@
-"""A timeline of the ranks: who computed, who communicated, and who stood still for whom.
+"""A timeline of the ranks: when each computed, communicated, and waited for another.
 
 Drawn from a `Trace` by `%%ranks --trace` and by lectures. It measures nothing itself: `spans` does.
 """
@@ -45,9 +45,9 @@ def timeline(trace: Trace, title: str = "", computing: str = "") -> Figure:
     """Draw one row a rank, time from left to right, and the bubble: the share of time spent on waiting.
 
     Args:
-        trace: what was recorded.
+        trace: the recorded one.
         title: a headline; by default what was recorded.
-        computing: what the legend calls the time in which a rank neither communicates nor waits, for instance
+        computing: the legend's name for the time in which a rank neither communicates nor waits, for instance
             where it only pretends to compute.
     """
     ranks, operations = trace.spans(), trace.operations

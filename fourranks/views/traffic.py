@@ -23,11 +23,11 @@ _SHADES = LinearSegmentedColormap.from_list("bytes", list(map(to_rgb, _FROM_LIGH
 def traffic(trace: Trace, title: str = "") -> Figure:
     """Draw one row a sender, one column a receiver; the darker, the more bytes.
 
-    Only messages are drawn. What a collective sends from rank to rank is the backend's own choice and is not
+    Only messages are drawn. The messages inside a collective are the backend's own choice and are not
     recorded; how many bytes went into collectives is said below.
 
     Args:
-        trace: what was recorded.
+        trace: the recorded one.
         title: a headline.
     """
     matrix = trace.traffic_matrix()
