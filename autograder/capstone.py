@@ -1,4 +1,4 @@
-"""What the capstone is given: a cluster in numbers, a rank's work, and what both cost in simulated seconds.
+"""The capstone's material: a cluster in numbers, a rank's work, and the cost of both in simulated seconds.
 
 Students import this into their notebook to plan with; the referee adds up the same formulas.
 """
@@ -16,7 +16,7 @@ MOST_ROWS = 1024  # of one rank in one step
 
 @dataclass(frozen=True)
 class Work:
-    """What a rank does in each step.
+    """The work of a rank in each step.
 
     Attributes:
         rows: sequences of which it computes the gradient.

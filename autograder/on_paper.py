@@ -1,4 +1,4 @@
-"""What exercise 08 is given for its cost model: a transformer, a cluster, a plan and an estimate in numbers.
+"""Exercise 08's material for its cost model: a transformer, a cluster, a plan and an estimate in numbers.
 
 Students' functions take and return these, and so do the checks' own.
 """

@@ -1,4 +1,4 @@
-"""What exercise 08 is given: a rank's place on a mesh, and the model that is trained there.
+"""Exercise 08's material: a rank's place on a mesh, and the model that is trained there.
 
 Students import this into their notebook, and checks train the same model in one process.
 """
@@ -22,7 +22,7 @@ class Mesh:
     Attributes:
         data_group, pipeline_group, tensor_group: the ranks that differ in that coordinate alone.
         data_rank, pipeline_rank, tensor_rank: the coordinates, which are the positions in these groups.
-        state: whatever this rank keeps from one training step to the next.
+        state: all that this rank keeps from one training step to the next.
     """
 
     data_group: dist.ProcessGroup

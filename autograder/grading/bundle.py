@@ -47,7 +47,7 @@ GRADING_FILES = ("README.md", "pyproject.toml", "requirements.txt")
 GRADESCOPE = Path(__file__).parent / "gradescope_scripts"  # at the top of its zip
 README = "docs/students.md"  # what README.md is there
 TARGETS = ("help", "install", "lab", "clean")  # of the Makefile; the others need what is not there
-NOT_OURS = {".fourranks", ".ipynb_checkpoints", "__pycache__"}  # what notebooks and Python leave behind
+NOT_OURS = {".fourranks", ".ipynb_checkpoints", "__pycache__"}  # left behind by notebooks and Python
 RULE = re.compile(r"([\w./-]+):(?!=)")
 LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)[^)]*\)")
 

@@ -1,4 +1,4 @@
-"""Puts what a learning platform gives for download where nbgrader looks, whatever its files are called.
+"""Puts a learning platform's download where nbgrader looks, whatever its files are called.
 
 `autograder collect` calls `collect`. Names and contents are students': nothing is written but notebooks, each
 to one place, and only where it is certain whose they are. nbgrader's own zip_collect stops at the first
@@ -43,7 +43,7 @@ class CollectError(Exception):
 
 @dataclass
 class _Uploads:
-    """What is there of a student.
+    """A student's part of a download.
 
     Attributes:
         owners: names in front of the student's number: a platform puts the same in front of all.
@@ -138,7 +138,7 @@ def what_counts(found: Found) -> str:
 
 
 def why_unread(found: Found) -> str:
-    """Say, in parentheses, what could not be read and why."""
+    """Name, in parentheses, the files that could not be read, and the reason."""
     return f" ({listed(found.problems)})" if found.problems else ""
 
 

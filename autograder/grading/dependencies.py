@@ -1,4 +1,4 @@
-"""What code the outcome of a test cell depends on, besides the student's: a fingerprint that changes with it.
+"""The code that a test cell's outcome depends on, besides the student's: a fingerprint that changes with it.
 
 `records` keeps it with each outcome. It is found by reading import statements; nothing is imported.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CHECKS = "autograder.check"  # all checks under one name: a test cell depends on those that it names
-# What runs them, outside of the sandbox and inside.
+# The code that runs them, outside of the sandbox and inside.
 ALWAYS = ("autograder.grading.referee", "autograder.inside.__main__")
 
 

@@ -1,6 +1,6 @@
 """Grades a class: submissions are refereed in parallel, and entered into the gradebook one by one.
 
-`autograder grade` calls it. What it has done is on disk at every moment: stopped in any way, the same command
+`autograder grade` calls it. Its results are on disk at every moment: stopped in any way, the same command
 goes on from there.
 """
 
@@ -60,7 +60,7 @@ def grade(
 
     Args:
         students: by default all who handed something in.
-        only: a check, or the name of a test cell; what is recorded of others stands.
+        only: a check, or the name of a test cell; records of others stand.
         force: run again what is recorded, too.
         secret: draw all inputs from it.
         tier: the sandbox, by its name; by default the strongest that can be had.

@@ -1,4 +1,4 @@
-"""Grades one submission: what is on record and still holds is taken from there, the rest is run by `referee`.
+"""Grades one submission: records that still hold are taken, and `referee` runs the rest.
 
 `grade` has `grade_submission` called for each student of a class; `nbgrader_plugin` calls `grade_notebook`.
 On a cluster, the machine with the course's folder calls `prepared` and `entered`, a node calls `run`.
@@ -43,7 +43,7 @@ MOST_NAMED = 20  # files, in a message
 
 @dataclass(frozen=True)
 class Submission:
-    """What one process referees at a time."""
+    """The work that one process referees at a time."""
 
     course: Path
     folder: Path
@@ -69,11 +69,11 @@ class Submission:
 
 @dataclass(frozen=True)
 class GradingTask:
-    """What is to be run of a submission: data alone, so that any machine with this course's code can run it.
+    """The cells of a submission that are to be run: data alone, for any machine with this course.
 
     Attributes:
         notebooks: by name, as `submission.repaired` returns them.
-        records: what is on record of each; None if nothing is.
+        records: of each; None if there are none.
     """
 
     notebooks: dict[str, NotebookNode]
@@ -83,12 +83,12 @@ class GradingTask:
 
 @dataclass
 class Refereed:
-    """What came of it.
+    """The results of it.
 
     Attributes:
         digests: of each notebook, by name.
         ran: whether something had to be run.
-        repairs: what had to be repaired.
+        repairs: that had to be made.
         problem: why it could not be refereed; "" if it could.
     """
 
@@ -99,7 +99,7 @@ class Refereed:
 
 
 def grade_submission(one: Submission) -> Refereed:
-    """Grade all notebooks of one of many submissions; what is wrong with it is told, not raised.
+    """Grade all notebooks of one of many submissions; faults in it are told, not raised.
 
     `intake.read_all` has read them.
     """
@@ -187,7 +187,7 @@ def grade_notebook(notebook: NotebookNode, path: Path, terms: Terms, start: Star
 
     Args:
         notebook: as `submission.repaired` returns it.
-        start: what starts processes for the cells.
+        start: starts processes for the cells.
 
     Returns:
         Whether something had to be run.

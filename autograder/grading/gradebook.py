@@ -1,4 +1,4 @@
-"""A class's gradebook, as nbgrader keeps it: who handed in, and how a refereed submission gets its grade.
+"""A class's gradebook, as nbgrader keeps it: students that have handed in, and grades of their submissions.
 
 Grades, late penalties and what a person graded are nbgrader's own doing, by the settings in
 nbgrader_config.py; here it is only told of one submission at a time.
@@ -219,7 +219,7 @@ class Class:
 def _settings(course: Path) -> Config:
     try:
         return PyFileConfigLoader(SETTINGS, str(course)).load_config()
-    except Exception as error:  # whatever is written there
+    except Exception as error:  # anything may be written there
         raise ClassError(f"{SETTINGS} cannot be read: {type(error).__name__}: {line(str(error))}") from None
 
 
@@ -236,7 +236,7 @@ def _graded(path: Path) -> str | None:
 
 
 class _Said(logging.Handler):
-    """What nbgrader logs of its errors."""
+    """The errors that nbgrader logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

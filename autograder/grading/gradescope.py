@@ -1,7 +1,7 @@
 """Grades one submission in a container of Gradescope's, and writes what it came to as Gradescope reads it.
 
 `run_autograder` of the zip that `autograder bundle --gradescope` makes calls `main`. The same referee grades
-as in class. What students see at once comes from the tests that they have; the points, which hidden tests
+as in class. Students see at once the results of the tests that they have; the points, which hidden tests
 decide about, appear when the instructor publishes grades.
 """
 

@@ -1,8 +1,8 @@
 """Reads what students hand in, in processes whose memory and time have limits; each file is read once.
 
-What is in a notebook is kept next to the record of its submission, and so is why one could not be read: when
-a class is graded again, nothing is parsed again that has not changed. `grade` has a whole class read before
-it is run, `nbgrader_plugin` one notebook.
+The content of a notebook, or the reason why it could not be read, is kept next to the record of its
+submission: when a class is graded again, only changed notebooks are parsed. `grade` has a whole class read
+before it is run, `nbgrader_plugin` one notebook.
 """
 
 from __future__ import annotations

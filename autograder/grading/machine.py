@@ -1,4 +1,4 @@
-"""What a machine must have to grade: a sandbox, room, and ways between ranks; for NCCL, GPUs, too."""
+"""Requirements of a machine that grades: a sandbox, room, and ways between ranks; for NCCL, GPUs, too."""
 
 from __future__ import annotations
 

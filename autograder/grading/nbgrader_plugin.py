@@ -59,7 +59,7 @@ class Restore(NbGraderPreprocessor):
 
 
 class Referee(NbGraderPreprocessor):
-    """In place of nbgrader's `Execute`: what students wrote runs in a sandbox, test cells outside of it.
+    """In place of nbgrader's `Execute`: students' code runs in a sandbox, test cells outside of it.
 
     Outcomes that are on record are taken from there, so that the same is not run twice.
     """

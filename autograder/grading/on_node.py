@@ -1,7 +1,7 @@
 """Runs submissions on a node of a cluster, one at a time, and says whether the node is fit for it.
 
 `on_ray` makes an actor of `NodeGrader`. A submission runs in a process of a `Pool`, as on one machine: with
-the same limits, the same second try, and its own share of the node's cores. What comes back is JSON.
+the same limits, the same second try, and its own share of the node's cores. The answer is JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from autograder.sandbox.sandbox import SandboxMissing
 
 @dataclass(frozen=True)
 class Software:
-    """What must be the same everywhere, for a submission to get the same grade on each node."""
+    """The versions that must be the same everywhere, for a submission to get the same grade on each node."""
 
     python: str
     torch: str
@@ -58,7 +58,7 @@ class NodeGrader:
         """Say why this node must not grade, and what to do; "" if it may.
 
         Args:
-            driver: what the driver's machine has.
+            driver: versions on the driver's machine.
             terms: on which submissions are to be run.
         """
         if os.environ.get("RAY_AUTH_MODE") != "token":  # a node has it from the command that started it

@@ -1,4 +1,4 @@
-"""What a cell came to, as the outputs of a notebook: made by `referee`, read by who says it in a line."""
+"""The outcome of a cell, as outputs of a notebook: made by `referee`, read by reports of one line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_TEXT = 100_000  # characters of what a cell prints or displays at a time
 MAX_ERROR = 20_000  # and of an error's message, and of its traceback
-TERMINAL = "\n\t\r\b\x1b"  # what a page shows as a terminal does: progress bars and colours
+TERMINAL = "\n\t\r\b\x1b"  # a page shows these as a terminal does: progress bars and colours
 CHECK_FAILED = "CheckFailed"  # the exception of `kit.verdict`, which takes a second to import
 COST = "cost"  # where the metadata of a display say what a check has cost
 VERDICT = "verdict"  # where the metadata of a table say what a check found
@@ -83,8 +83,8 @@ class Failure:
 
     Attributes:
         name: of the exception's class; CheckFailed of a check, also if it gave some of the points.
-        message: what it says; of a check its headline.
-        mistake: what a check found to be wrong.
+        message: of the error; of a check its headline.
+        mistake: that a check has found.
     """
 
     name: str

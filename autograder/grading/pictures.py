@@ -58,7 +58,7 @@ def has_too_many_pixels(attachments: NotebookNode) -> bool:
 
 
 def _pixels(content: str) -> int | None:
-    """Return how many pixels a picture has; None if that cannot be told, whatever a browser makes of it."""
+    """Return how many pixels a picture has; None if that cannot be told, though a browser may show it."""
     from PIL import Image  # takes a while, and few submissions have pictures
 
     with warnings.catch_warnings():
@@ -69,7 +69,7 @@ def _pixels(content: str) -> int | None:
                 return picture.width * picture.height
         except Image.DecompressionBombError:
             return MAX_PIXELS + 1
-        except Exception:  # Pillow raises whatever its parsers do
+        except Exception:  # Pillow raises all errors of its parsers
             return None
 
 

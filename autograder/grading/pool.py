@@ -31,7 +31,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 
 def shares(jobs: int, cores: Sequence[int]) -> list[tuple[int, ...]]:
-    """Divide the cores equally, so that each job finds the same; what is left over is not used."""
+    """Divide the cores equally, so that each job finds the same; a rest is not used."""
     size = len(cores) // jobs
     return [tuple(cores[job * size : (job + 1) * size]) or (cores[job % len(cores)],) for job in range(jobs)]
 
@@ -45,7 +45,7 @@ def usable_cores() -> list[int]:
 
 @dataclass(frozen=True)
 class Failed:
-    """What comes in place of a result, and why.
+    """Stands in place of a result, with the reason.
 
     Attributes:
         exhausted: whether the input took more memory or time than there is, or brought processes down.
@@ -69,7 +69,7 @@ class Running:
 
 
 class WorkerPool(Protocol):
-    """What works on many inputs at a time, here or elsewhere, as long as this context lasts."""
+    """Works on many inputs at a time, here or elsewhere, as long as this context lasts."""
 
     def results(self, inputs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Yield each input with its result, as they come; a `Failed` is why there is none."""
@@ -86,7 +86,7 @@ class Pool:
     """Processes of this machine that wait for inputs.
 
     Args:
-        function: of a module, so that other processes find it. What it raises is a `Failed`.
+        function: of a module, so that other processes find it. An error of it is a `Failed`.
         shares: for each process the cores that it may use, by number.
         limit: seconds after which a process is ended that has not finished with an input.
         memory: bytes that each process may take, besides what it has when it starts; 0 is no limit.
@@ -266,7 +266,7 @@ def _serve(inputs: connection.Connection, function: Callable[[Any], Any], memory
             result = Failed(f"it takes more than {memory >> 20 or 'all'} MiB of memory", exhausted=True)
         except Exception as error:
             result = Failed(f"{type(error).__name__}: {error}")
-        with contextlib.suppress(OSError):  # who started this process has ended, which `_next` finds out
+        with contextlib.suppress(OSError):  # the parent has ended, which `_next` finds out
             inputs.send(result)
 
 

@@ -60,7 +60,7 @@ def line(done: int, total: int, ran: int, elapsed: float, running: Mapping[str, 
 
     Args:
         elapsed: seconds in which `ran` submissions were run.
-        running: whom it takes how many seconds so far.
+        running: seconds so far, by the student who is being graded.
     """
     parts = [f"{done}/{total}"]
     if ran:

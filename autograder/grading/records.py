@@ -1,8 +1,8 @@
-"""What each submission came to when it was last run: one file each, which outlives its writer.
+"""Results of each submission's last run: one file each, which outlives its writer.
 
 A record is kept in refereed/ASSIGNMENT/STUDENT/NOTEBOOK.json of the course's folder. `grade_submission` takes
 from it what still holds and stores what was run; `report` reads it. Nothing of it is a grade: those are in
-the gradebook. (What ranks record of their calls is `inside.call_json`.)
+the gradebook. (Ranks' records of their calls are `inside.call_json`.)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CellRecord:
     Attributes:
         name: its grade_id; "" for a cell of the student's own.
         outputs: as in a notebook. A test cell without any is to be run again.
-        secret, fingerprint: of a test cell, what its inputs were drawn from, and of the code that drew them.
+        secret, fingerprint: of a test cell, the source of its inputs, and of the code that drew them.
     """
 
     name: str
@@ -56,8 +56,8 @@ class Terms:
     Attributes:
         tier: the weakest sandbox in which students' code may have run; None is any.
         nccl: whether every check must have been run on NCCL, too.
-        secret: what all inputs must have been drawn from; "" is anything.
-        only: the name of a test cell or of a check; "" is all. What is recorded of other test cells stands,
+        secret: that all inputs must have been drawn from; "" is any.
+        only: the name of a test cell or of a check; "" is all. Records of other test cells stand,
             even if their checks have changed since.
     """
 
@@ -80,11 +80,11 @@ class Terms:
 
 @dataclass
 class NotebookRecord:
-    """What all code cells of a submission came to, in the order in which they are run.
+    """The outcomes of all code cells of a submission, in the order in which they are run.
 
     Attributes:
-        tier: what kept the student's code from forging this.
-        repairs: what had to be repaired before it could be run.
+        tier: of the sandbox that kept the student's code from forging this.
+        repairs: that had to be made before it could be run.
         nccl: whether all checks were run on NCCL, too, as far as the GPUs were enough.
     """
 
@@ -152,7 +152,7 @@ def save(record: NotebookRecord, path: Path) -> None:
 
 
 def forget(path: Path, terms: Terms) -> None:
-    """Have the test cells that the terms are about run again; what is recorded of others stands."""
+    """Have the test cells that the terms are about run again; records of others stand."""
     record = load(path)
     if record is not None:
         for cell in filter(terms.about, record.tests):

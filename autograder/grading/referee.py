@@ -49,7 +49,7 @@ def run(
     done: Callable[[NotebookNode], None] = lambda cell: None,
     known: Mapping[str, list[NotebookNode]] = MappingProxyType({}),
 ) -> None:
-    """Run a notebook's cells in their order; what they come to is stored in them as outputs.
+    """Run a notebook's cells in their order; their outcomes are stored in them as outputs.
 
     A test cell that the student's code does not pass ends in an error, as it would in a kernel, and nothing
     that the student's code does can keep it from having an output.

@@ -54,7 +54,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Student:
-    """What a student got, and how that went."""
+    """A student's points, and how the grading went."""
 
     name: str
     points: float

@@ -88,11 +88,11 @@ def _read(path: Path) -> NotebookNode:
         notebook = nbformat.reads(json.dumps(content), as_version=4)
     except SubmissionError as error:
         raise ScoreError(str(error)) from None
-    except Exception as error:  # nbformat raises whatever its parsers do
+    except Exception as error:  # nbformat raises all errors of its parsers
         wrong = line(next(_flaws(content), str(error)), MAX_ERROR)
         raise ScoreError(f"{path} is not a notebook: {wrong}. {ASK}") from None
     for cell in notebook.cells:
-        if not field_of(cell, "grade_id"):  # what is left of a question that was copied
+        if not field_of(cell, "grade_id"):  # the rest of a question that was copied
             cell.metadata.pop("nbgrader", None)
     if not any(field_of(cell, "grade") for cell in notebook.cells):
         raise ScoreError(f"{path} has no graded question.")

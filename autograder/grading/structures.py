@@ -1,4 +1,4 @@
-"""Which answers have the same structure, whatever the names, numbers, comments and docstrings in them.
+"""Finds answers of the same structure, whatever the names, numbers, comments and docstrings in them.
 
 `report` shows them as worth a look. Short answers look alike by themselves, and so do good ones.
 """

@@ -1,7 +1,7 @@
-"""A submission as it is graded: what a student wrote, between the cells that only the instructor writes.
+"""A submission as it is graded: a student's answers, between the cells that only the instructor writes.
 
-`referee` gets what this makes. Whatever became of locked cells, ids, points and metadata, each cell of the
-release that has a name is in the result exactly once, as the instructor has it but for the answer in it.
+`referee` gets what this makes. Whatever has changed in locked cells, ids, points and metadata, each cell of
+the release that has a name is in the result exactly once, as the instructor has it but for the answer in it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_ALL_BYTES = 100_000_000  # of all files that are handed in with it, as nbgra
 MAX_CELLS = 5_000
 MAX_CODE = 100_000  # characters of a cell; the longest cell of a solution has a tenth of it
 MAX_SOURCE = 500_000  # characters of all cells; the longest solution has a tenth of it
-MAX_TEXT = 20_000  # characters of a cell of text: what becomes HTML takes longer than what is run
+MAX_TEXT = 20_000  # characters of a cell of text: HTML takes longer to make than code to run
 MAX_ALL_TEXT = 200_000
 MAX_PICTURES = 8 << 20  # characters of all pictures; a screenshot has some 100,000
 MAX_NAME = 100  # characters of a cell's name
@@ -43,7 +43,7 @@ HIDDEN = re.compile(r"^[^\n]*BEGIN HIDDEN TESTS.*?END HIDDEN TESTS[^\n]*\n?", re
 
 
 class SubmissionError(Exception):
-    """What was handed in, or what was handed out, cannot be read; the text says why and what to do."""
+    """A notebook that was handed in, or handed out, cannot be read; the text says why and what to do."""
 
 
 def release(course: Path, assignment: str, notebook: str) -> NotebookNode:
@@ -57,7 +57,7 @@ def release(course: Path, assignment: str, notebook: str) -> NotebookNode:
         raise SubmissionError(f"{path} is missing: run `make build`, which makes it.")
     try:
         return nbformat.read(path, as_version=4)
-    except Exception as error:  # nbformat raises whatever its converters do
+    except Exception as error:  # nbformat raises all errors of its converters
         why = line(str(error), MAX_ERROR)
         raise SubmissionError(
             f"{path} is not a notebook ({why}): run `make build`, which makes it."
@@ -142,7 +142,7 @@ def _parsed(path: Path) -> object:
         return content
     except MemoryError:  # of which `intake` knows whose it is
         raise
-    except Exception as error:  # nbformat raises whatever its converters do
+    except Exception as error:  # nbformat raises all errors of its converters
         raise SubmissionError(f"{path} is not a notebook: {_why_unreadable(data, error)}") from None
 
 

@@ -26,7 +26,7 @@ _OF_PROGRAMS = re.compile(r"(?:^|/)(?:\.|__MACOSX)")  # copies that JupyterLab a
 
 @dataclass(frozen=True)
 class Upload:
-    """What one student uploaded.
+    """One student's upload.
 
     Attributes:
         download: the folder or the zip in which it is.
@@ -41,13 +41,13 @@ class Upload:
 
 @dataclass
 class Found:
-    """What there is in an upload.
+    """The content of an upload.
 
     Attributes:
         paths: of all files, with those in zips.
         chosen: the notebook that counts, if there is one.
         others: notebooks that would count without it.
-        problems: what could not be read, and why.
+        problems: the files that could not be read, and why.
     """
 
     paths: list[str] = field(default_factory=list)
@@ -65,7 +65,7 @@ def find(upload: Upload) -> Found:
     for path, content in unpacking.files(upload):
         own = _named_in(content) if content else set()
         if own is None:
-            # What cannot be read is collected, too: when it is graded its feedback says why.
+            # An unreadable file is collected, too: when it is graded its feedback says why.
             unreadable[path] = content
         elif own & upload.questions:
             readable[path] = content
@@ -148,7 +148,7 @@ class _Unpacking:
         elif depth:
             try:
                 yield from self._members(path, data, depth - 1)
-            except Exception as error:  # zipfile raises whatever its parsers do
+            except Exception as error:  # zipfile raises all errors of its parsers
                 self.problems.append(f"{path} cannot be unpacked: {type(error).__name__}: {error}")
 
     def _members(self, path: str, data: bytes, depth: int) -> Iterator[tuple[str, bytes]]:

@@ -1,1 +1,1 @@
-"""What runs in the sandbox beside a student's code: nothing here decides about points."""
+"""The course's own code in the sandbox, beside a student's: nothing here decides about points."""

@@ -1,4 +1,4 @@
-"""What answers checks in the sandbox: has cells run, and functions that they define called on ranks.
+"""Answers checks from within the sandbox: has cells run, and functions that they define called on ranks.
 
 `student_process` asks over a socket, in frames of `wire`. No student's code runs in this process: cells run
 in another one (`cells`), and what they define passes through here as bytes. Each rank gets its own inputs
@@ -58,7 +58,7 @@ def _start(forbidden: Sequence[str], witnessed: bool) -> _Calls:
     is_inside = filesystem.is_inside()
     if is_inside and forbidden:
         masking.mask(forbidden)
-    gc.freeze()  # what was imported: no process forked from here need look through it, and so copy its pages
+    gc.freeze()  # all imports: no process forked from here need look through them, and so copy their pages
     gc.enable()
     if not is_inside:
         return _Calls(_start_notebook(), None, forbidden)
@@ -106,7 +106,7 @@ def _start_notebook() -> socket.socket:
 
 
 class _Calls:
-    """What is asked, answered."""
+    """Answers to requests, by their kind."""
 
     def __init__(self, notebook: socket.socket, ledger: Ledger | None, forbidden: Sequence[str] = ()) -> None:
         self._notebook, self._ledger, self._forbidden = notebook, ledger, forbidden
@@ -159,7 +159,7 @@ def _size(sources: dict[Any, Any]) -> int:
 
 
 def _add_sources(sources: dict[Any, Any]) -> None:
-    """Let messages show lines of the notebook's cells; of no other file, whatever these are called."""
+    """Let messages show lines of the notebook's cells; of no other file, even of the same name."""
     for name in [name for name in linecache.cache if name.startswith(_CELL)]:  # of a function before this
         del linecache.cache[name]
     for name, text in sources.items():

@@ -1,4 +1,4 @@
-"""Calls as JSON: what ranks say that they communicated, as it comes out of a sandbox, read field by field.
+"""Calls as JSON: ranks' own accounts of their communication, out of a sandbox, read field by field.
 
 The `recorder` in each rank of `fourranks` keeps that record, and code on the rank can write into it what it
 likes. `ledger` holds it against the calls that witnesses made, `loopback` against what Linux counted; here it
@@ -30,7 +30,7 @@ MOST_DIMS = 64  # of a tensor
 _FIELDS = [field.name for field in dataclasses.fields(Call) if field.name != "batch"]
 _COUNTS = ("seq", "index", "nbytes", "line")
 Test = Callable[[Any], bool]
-Kinds = dict[type, Test]  # by the types that a value can have, what else must hold for it
+Kinds = dict[type, Test]  # by the types that a value can have, the further test that it must pass
 
 
 def dumps(calls: Sequence[Sequence[Call]]) -> str:

@@ -48,7 +48,7 @@ COMPILING = tuple(
 
 
 class StudentError(ErrorWithData):
-    """What a student's function raised.
+    """The exception that a student's function raised.
 
     Its data: the exception's class; file and line of the innermost place in the student's code; the message;
     whether it says that a call named a rank which its group does not have.

@@ -1,6 +1,6 @@
 """A notebook's cells, run one by one as a kernel does. Students' code runs in this process and in ranks only.
 
-`broker` asks over a socket, in frames of `wire`. What cells show goes back as text and pictures, as much
+`broker` asks over a socket, in frames of `wire`. The cells' output goes back as text and pictures, as much
 of it as people read; a function goes back as the bytes that ranks make it of.
 """
 
@@ -100,7 +100,7 @@ class _Text(io.StringIO):
 
 
 class _Displays(DisplayPublisher):
-    """What is displayed, each display as it was last updated."""
+    """The displays, each as it was last updated."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)  # type: ignore[no-untyped-call]

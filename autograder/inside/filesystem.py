@@ -1,4 +1,4 @@
-"""What a sandbox's processes see of the file system, and what of it they can write to."""
+"""The file system as a sandbox's processes see it, and the parts that they can write to."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ WRITABLE = tuple(
     os.path.join(TOP, name) for name in ("dev/shm", "tmp", "home/student")
 )  # in memory, or empty
 # Where Python makes temporary files. It is there from the start: where a library in /tmp is hidden, as it is
-# for a course that lies there, what is new in /tmp itself cannot be read.
+# for a course that lies there, new files in /tmp itself cannot be read.
 SCRATCH = os.path.join(TOP, "tmp/scratch")
 COMPILED = os.path.join(TOP, "tmp/compiled")  # where torch looks for what it has compiled, and makes a folder
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
 GIVEN = ("unsharded", "three_d", "on_paper", "capstone")  # modules that notebooks import, besides `check`
-# Of this course: what runs a student's code, and what notebooks import. Checks stay outside.
+# Of this course: the code that runs a student's, and imports of notebooks. Checks stay outside.
 COURSE = {
     path: path
     for path in (

@@ -29,7 +29,7 @@ def main(lifeline: int, given: str, command: list[str]) -> None:
 
     Args:
         lifeline: a descriptor that is readable when the other end is closed.
-        given: as JSON, what can be read, what can be written to, the user to become, 0 to stay this one, and
+        given: as JSON, the paths that can be read and written to, the user to become, 0 to stay this one, and
             descriptors to hold until the end.
         command: inherits all other descriptors.
     """

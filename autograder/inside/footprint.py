@@ -1,7 +1,7 @@
 """How much memory ranks take, by what Linux tells the witness of them.
 
-What a rank says of its memory, code in it can change. Linux counts pages, whatever they are used for, and the
-ranks that are measured can keep nothing where it does not count (`system_calls.in_sight`).
+Code in a rank can change the rank's own account of its memory. Linux counts pages, whatever they are used
+for, and the ranks that are measured can keep nothing where it does not count (`system_calls.in_sight`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 LOOK_EVERY = 0.005  # seconds
-MUCH = 8 << 20  # bytes; what a process has more than that is worth a note of its own
+MUCH = 8 << 20  # bytes; a growth by more is worth a note of its own
 # Memory that can hold data (anonymous, shared, huge and swapped pages), and page tables.
 _COUNTED = ("RssAnon:", "RssShmem:", "HugetlbPages:", "VmSwap:", "VmPTE:")
 # Pages that it still has in common with the process that it was forked from.
@@ -40,8 +40,8 @@ class Footprint:
     def most(self) -> int:
         """Return the most bytes that it has had since this was last asked."""
         taken = bytes_in(self._folder / "status", _COUNTED)
-        # Pages never become shared again, so at most these were shared when it took the most. Who lets go of
-        # shared pages thus makes no room.
+        # Pages never become shared again, so at most these were shared when it took the most. A process that
+        # lets go of shared pages thus makes no room.
         shared = bytes_in(self._folder / "smaps_rollup", _SHARED)
         with self._lock:
             most, self._most, self._known = max(self._most, taken), 0, taken

@@ -1,4 +1,4 @@
-"""What exercises forbid because it holds the answer, and stand-ins for it where students' code is checked.
+"""Names that exercises forbid because they hold the answer, and stand-ins where students' code is checked.
 
 Code may import a stand-in and pass it around; calling it raises `ForbiddenLibrary`, which says why. At home
 this is a courtesy to honest students. `masking` is the wall for everyone else.

@@ -27,7 +27,7 @@ class ForkedZygote(zygote.Zygote):
     """The handle of such a zygote.
 
     Args:
-        become: what a process that it forks does, in place of `become_rank` and with its arguments.
+        become: called in a forked process, in place of `become_rank` and with its arguments.
         inherited: descriptors that such a process needs beside those it is handed.
     """
 

@@ -44,7 +44,7 @@ class WireError(ValueError):
 
 @dataclass(frozen=True)
 class FrameLimits:
-    """What one frame may hold.
+    """Limits of one frame.
 
     Attributes:
         depth: levels of nesting of a value.
@@ -103,7 +103,7 @@ def receive(
     Raises:
         EOFError: the peer is gone.
         TimeoutError: the frame is not there, whole, within `timeout` seconds.
-        WireError: what arrives is not a frame, or more than `limits` allow.
+        WireError: the bytes that arrive are not a frame, or more than `limits` allow.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     text, behind = _lengths(_receive_exactly(connection, _HEADER.size, deadline), limits)

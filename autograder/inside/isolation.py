@@ -1,4 +1,4 @@
-"""What processes in a sandbox do to be safe from one another.
+"""Keeps processes in a sandbox safe from one another.
 
 Ranks are kept from passing each other anything but what Linux counts, and the process that answers checks is
 kept from students' code, which runs next to it: by Linux's Landlock, whose rules no process can take back.
@@ -28,7 +28,7 @@ _WRITE, _READ, _MOVE, _TRUNCATE = 1 << 1, 1 << 2, 1 << 13, 1 << 14  # to move: f
 _CHANGE = _WRITE | sum(1 << bit for bit in range(4, 13))  # to write, remove, make
 _EXECUTE, _LIST, _ALL = 1 << 0, 1 << 3, (1 << 13) - 1
 _ASK_DEVICES = 1 << 15
-_OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _ASK_DEVICES  # what a rule about no folder can allow
+_OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _ASK_DEVICES  # a rule about no folder can allow these
 _OTHERS_ADDRESSES, _OTHERS_SIGNALS = 1 << 0, 1 << 1
 _NO_NEW_PRIVILEGES = 38  # of prctl
 _SET_FILTER, _FOR_ALL_THREADS = 1, 1  # of seccomp
@@ -150,7 +150,7 @@ def _all_but_in(hidden: Collection[str], tops: Iterable[str]) -> Iterator[str]:
 def _all_but(hidden: Collection[str], folder: str) -> Iterator[str]:
     """Yield paths that lead to everything in a folder but to what is hidden."""
     for entry in os.scandir(folder):
-        if entry.path in hidden or entry.is_symlink():  # what a link leads to is found where it is
+        if entry.path in hidden or entry.is_symlink():  # a link's target is found where it is
             continue
         if any(path.startswith(f"{entry.path}/") for path in hidden):
             yield from _all_but(hidden, entry.path)
@@ -190,7 +190,7 @@ def leave_no_traces(shares_files: bool, starts_sessions: bool = False) -> None:
 def keep_memory_in_sight() -> None:
     """Have all that this process, and what it starts, keeps in memory be counted as its own.
 
-    And no more is counted: what is freed goes back to Linux at once, and huge pages are not used.
+    And no more is counted: freed memory goes back to Linux at once, and huge pages are not used.
 
     Raises:
         OSError: Linux takes no filter.

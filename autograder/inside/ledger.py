@@ -19,7 +19,7 @@ from fourranks.protocol import memory
 from fourranks.trace import Call
 
 MOST_BYTES = 64 << 20  # that witnesses write until somebody reads: more calls than any check counts
-# What a call is. Beyond that, a rank's own record has the line of code that made it, which it alone knows.
+# The description of a call. A rank's own record has, besides, the line that made it, which it alone knows.
 _IDENTITY = ("ranks", "shape", "dtype", "nbytes", "part", "exchange", "root", "reduce_op", "tag")
 
 
@@ -106,7 +106,7 @@ class _NotedCall:
 
 @dataclasses.dataclass(frozen=True)
 class _Noted:
-    """What a witness has noted of one rank."""
+    """A witness's notes of one rank."""
 
     calls: Sequence[_NotedCall]
     refused: Counter[tuple[str, int | None]]
@@ -115,7 +115,7 @@ class _Noted:
 
 
 class Page:
-    """What witnesses have noted of the ranks of one world in one run."""
+    """Witnesses' notes of the ranks of one world in one run."""
 
     def __init__(self, noted: Sequence[_Noted]) -> None:
         self._noted = noted

@@ -1,4 +1,4 @@
-"""What processes in a sandbox may take, and the part of it that each can be held to by itself."""
+"""Limits of the processes in a sandbox, and the part of them that each can be held to by itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autograder.inside import filesystem
 
 @dataclass(frozen=True)
 class Limits:
-    """What all processes of a sandbox may take together.
+    """Limits of all processes of a sandbox together.
 
     Attributes:
         cpu_seconds: of all processes, since the sandbox was started.

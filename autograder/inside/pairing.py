@@ -1,4 +1,4 @@
-"""Which calls end soon: Gloo ends one when all of its sides have been posted, whatever else happens.
+"""Tells which calls end soon: Gloo ends one when all of its sides have been posted, whatever else happens.
 
 A wait for such a call needs no thread of its own, and threads that take turns cost more than small calls.
 """
@@ -96,7 +96,7 @@ class Collectives:
             group: key of a process group.
             rank: its global rank.
             size: number of ranks in the group.
-            meant: what must be equal on all ranks for the collective to end.
+            meant: must be equal on all ranks for the collective to end.
             told: is called once, now or when the last side is there.
         """
         place = group, self._posted[group, rank]

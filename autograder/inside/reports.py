@@ -1,7 +1,7 @@
 """Reports of drivers: dataclasses on the ranks and in checks, plain data on the way between them.
 
-What comes from a rank may be anything that `wire` can carry: each value in it is looked at before a report is
-made of it.
+A message from a rank may be anything that `wire` can carry: each value in it is looked at before a
+report is made of it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _hints: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)  # a l
 
 
 class Report:
-    """What a driver reports: a base of dataclasses whose fields `wire` can carry, or that are reports."""
+    """A driver's report: a base of dataclasses whose fields `wire` can carry, or that are reports."""
 
 
 class Unreadable(Exception):
-    """What came from a rank has not the form of the report that its driver makes."""
+    """A message from a rank has not the form of the report that its driver makes."""
 
 
 def plain(value: object) -> object:

@@ -1,4 +1,4 @@
-"""What comes of one run of a student's function on ranks."""
+"""The outcomes of one run of a student's function on ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNTOLD = "untold traffic"  # the ranks made other calls than they say, or moved 
 
 @dataclass(frozen=True)
 class Ran:
-    """What came back from all ranks.
+    """The answers of all ranks.
 
     Attributes:
         answers: of each rank.
@@ -37,7 +37,7 @@ class RunFailed(Exception):
         message: what happened, for the student.
         exception: name of the exception's class, when a rank raised one, of which others may have got no news
             until they TIMED_OUT.
-        calls: what each rank had communicated until then.
+        calls: each rank's communication until then.
         no_such_rank: whether a call was refused because its group has no rank of the number that it named.
         stuck_in: the calls that ranks waited in when that was proven to be forever, by torch's names.
     """

@@ -16,8 +16,8 @@ from autograder.inside.witnessed import WitnessedProcessGroup
 from autograder.inside.witnessed_rank import IS_MEASURED, IS_UNCOUNTED, KIND, SHARES_FILES
 from autograder.inside.worlds import CAPACITY, Worlds
 
-# By drivers, as requests name them: what their ranks are. Those of the first write files that others read, as
-# the exercise asks them to.
+# By drivers, as requests name them: the kinds of their ranks. Those of the first write files that others
+# read, as the exercise asks them to.
 _KINDS = {
     b"autograder.inside.drivers.checkpoints:": SHARES_FILES,
     b"autograder.inside.drivers.held_memory:": IS_MEASURED,
@@ -31,8 +31,8 @@ class ShippedFunction:
     """A function of another process.
 
     Args:
-        pickled: what cloudpickle made of it.
-        ledger: what witnesses note of its ranks, which can exchange data through calls only;
+        pickled: by cloudpickle.
+        ledger: witnesses' notes of its ranks, which can exchange data through calls only;
             None where ranks are not confined.
         forbidden: libraries that its ranks may not have.
     """

@@ -1,6 +1,6 @@
 """A filter of system calls for a sandbox, as a program that Linux runs (seccomp); `sandbox` hands it over.
 
-What is refused needs no rights, and nothing in this course uses it. Each is a way past what is watched:
+The refused calls need no rights, and nothing in this course uses them. Each is a way past the watch:
 memory and messages that ranks could share unseen, looking into other processes, namespaces with rights of
 their own, the processors of other sandboxes, and parts of the kernel that are known for their holes.
 """
@@ -56,10 +56,10 @@ REFUSED = {
     "fanotify_init": (300, 262),
     "inotify_init": (253, None),  # of which Linux lets a user have 128, with all other programs of theirs
     "inotify_init1": (294, 26),
-    "syslog": (103, 116),  # what happens on the machine, which many kernels tell everyone
+    "syslog": (103, 116),  # events of the machine, which many kernels tell everyone
     "sched_setaffinity": (203, 122),  # leads to the processors of submissions that are graded beside this one
 }
-# What ranks are refused besides: what one process can change, and another one can see. None for a machine
+# Refused to ranks besides: things that one process can change, and another one can see. None for a machine
 # that has no such call.
 REFUSED_TO_RANKS = {
     "socket": (41, 198),
@@ -132,7 +132,7 @@ _SECCOMP = (317, 277)
 _MMAP, _MADVISE = (9, 222), (28, 233)
 _FALLOCATE = (285, 47)
 _FUTEX = (202, 98)
-_THREAD, _SAME_FILES = 0x10000, 0x400  # of clone: what is started has the same memory, the same open files
+_THREAD, _SAME_FILES = 0x10000, 0x400  # of clone: the child has the same memory, the same open files
 _FILES_OF_ITS_OWN = 0x2  # of close_range: for this thread
 _SHARED_MEMORY, _WITHOUT_FILE = 0x1, 0x20  # of mmap
 _TO_BE_MERGED, _COLD, _SWAPPED_OUT = 12, 20, 21  # of madvise
@@ -146,7 +146,7 @@ _SET_DUMPABLE = 4  # of prctl: hides from the watch what a process has opened
 _KIND_OF_SOCKET = 0xF  # of the second argument of socketpair; the rest are flags
 _NETLINK = 16
 _NETLINK_ROUTE, _NETLINK_SOCK_DIAG = 0, 4  # addresses and connections; others pass messages between processes
-# Of futex: whether threads of this process alone can meet; what it does; to wait, in two ways.
+# Of futex: whether threads of this process alone can meet; its operation; to wait, in two ways.
 _OF_ONE_PROCESS, _DOES, _WAITS = 0x80, 0x7F, (0, 9)
 _NEW_NAMESPACE = 0x7E020000  # all flags of clone that make one
 _X32 = 0x40000000  # numbers from here on are another name for the same calls

@@ -1,8 +1,8 @@
 """Values as frames, and back: what checks, the sandbox and students' functions say to each other.
 
 JSON has no tuples, no bytes, and texts only as keys: an object stands for each, and its names say what.
-Bytes, long texts and tensors lie behind the JSON, in the order in which it names them. What arrives is
-checked before it is used: sizes, nesting, types.
+Bytes, long texts and tensors lie behind the JSON, in the order in which it names them. A message is checked
+before it is used: sizes, nesting, types.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Encoder(_Guard):
     """Makes of a value what JSON knows.
 
     Attributes:
-        buffers: what lies behind the JSON.
+        buffers: that follow the JSON.
     """
 
     def __init__(self, limits: FrameLimits) -> None:
@@ -187,7 +187,7 @@ class _Decoder(_Guard):
     """Makes a value of what JSON knows.
 
     Attributes:
-        buffers: what lies behind the JSON and has not been named yet.
+        buffers: that follow the JSON and have not been named yet.
     """
 
     def __init__(self, buffers: Iterable[Any]) -> None:

@@ -47,7 +47,7 @@ _Answer = tuple[dict[str, Any], Sequence[torch.Tensor]]
 
 @dataclass
 class World:
-    """What the ranks of a world have in common.
+    """Shared by the ranks of a world.
 
     Attributes:
         ledger: where calls are noted.
@@ -125,7 +125,7 @@ class Witness:
         self._room = select.poll()  # for an answer, which the rank may not read for long
         self._room.register(connection, select.POLLOUT)
         self._groups: dict[str, _Group] = {}
-        self._under_way: dict[int, _Made] = {}  # what came of these has not been handed over
+        self._under_way: dict[int, _Made] = {}  # the results of these have not been handed over
         self._numbers = itertools.count()  # of calls in the ledger
         self._last = -1  # of the rank's own numbers
         self._footprint: Footprint | None = None
@@ -274,7 +274,7 @@ class Witness:
     def _end_soon(self, number: int, made: _Made, soon: bool) -> None:
         """Note what is known of a call's end."""
         made.soon = soon
-        if made.awaited or made.call.op != "recv":  # what has come is asked for when the rank waits for it
+        if made.awaited or made.call.op != "recv":  # the rank asks for a message when it waits for it
             self._finish(number, made)
 
     def _finish(self, number: int, made: _Made) -> None:
@@ -342,4 +342,4 @@ class Witness:
 
 
 def _ignore(soon: bool) -> None:
-    """Do nothing: what was told has been waited for already."""
+    """Do nothing: the call has been waited for already."""

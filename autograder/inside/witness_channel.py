@@ -1,4 +1,4 @@
-"""A rank's connection to its witness: what is asked for, and what becomes of it."""
+"""A rank's connection to its witness: requests, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -48,11 +48,10 @@ class WitnessChannel:
         """Have something done.
 
         Args:
-            request: what.
+            request: the kind.
             given: tensors that it speaks of.
-            outputs: where what comes of it belongs.
-            may_wait: whether the witness is to hear when somebody waits for it; what it has to hand over, it
-                keeps until then.
+            outputs: places of its results.
+            may_wait: whether the witness is to hear when somebody waits for it; it keeps the data until then.
         """
         with self._sending:  # so that numbers arrive in their order
             number = next(self._numbers)
@@ -128,10 +127,10 @@ class WitnessChannel:
 
 
 class Handle:
-    """What became of a request: as much of `dist.Work` as is asked of it.
+    """The outcome of a request: as much of `dist.Work` as is asked of it.
 
     Args:
-        witness: who was asked.
+        witness: that was asked.
         outputs: where the tensors that come belong.
         begin_wait: tells the witness that somebody waits, if it must know, and whether by a future.
     """
@@ -149,7 +148,7 @@ class Handle:
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
 
     def note(self, is_over: bool) -> None:
-        """Note that the call has been made, or is over; what came of it is handed over at a wait."""
+        """Note that the call has been made, or is over; its result is handed over at a wait."""
         with self._witness.arrival:
             self._issued, self._arrived = True, is_over
             self._witness.arrival.notify_all()

@@ -88,7 +88,7 @@ def gloo_options(device: dist.ProcessGroupGloo.Device) -> Any:
 
 
 class Unconnected(dist.ProcessGroupGloo):
-    """What torch asks for a group's kind of device and, from 2.15 on, for its rank and size, and no more."""
+    """Tells torch a group's kind of device and, from 2.15 on, its rank and size, and no more."""
 
     _device: dist.ProcessGroupGloo.Device
     _has_place = False  # whether it can have a rank and a size without connecting: since torch 2.15

@@ -1,7 +1,7 @@
 """Becomes a rank whose calls a witness makes, and on rank 0 forks the process that bears witness for all.
 
-A rank runs students' code, and code can change whatever its process knows: also what it has noted of its
-calls. So a rank in a sandbox has no connection to another; what it calls goes through a `witness`.
+A rank runs students' code, and code can change all that its process knows: also its notes of its calls.
+So a rank in a sandbox has no connection to another; its calls go through a `witness`.
 """
 
 from __future__ import annotations

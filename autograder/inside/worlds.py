@@ -21,18 +21,18 @@ from fourranks.transcript import Transcript
 CAPACITY = 8  # ranks that a world can grow to; few cases need more, and each rank's share of a board is 80 kB
 USUAL_MOST = 5  # ranks: up to so many the next one is started while these work, as cases mostly grow by one
 END_PATIENCE = 1.0  # seconds for what ranks have started to be gone; it has been killed with them
-_ENTRY = call_on_rank.__module__  # what each rank would import at its first call
+_ENTRY = call_on_rank.__module__  # each rank would import it at its first call
 
 
 class Worlds:
     """A world for each backend, started when it is first needed, and resized to what each run needs.
 
     Args:
-        entry: what each rank is to call, with the pickled function and the rank's request.
+        entry: called on each rank, with the pickled function and the rank's request.
 
     Attributes:
         capacity: ranks that a new world has room for.
-        transcript: what the ranks printed in the last run; None before it.
+        transcript: the ranks' output in the last run; None before it.
     """
 
     def __init__(self, entry: Callable[..., pickle.PickleBuffer] = call_on_rank) -> None:
@@ -62,7 +62,7 @@ class Worlds:
                 return Ran(answers, trace.calls)
             except FourRanksError as error:
                 failure = _failure(error, timeout)
-        # Whatever a failed call left in these ranks must not reach the next one.
+        # Nothing that a failed call left in these ranks may reach the next one.
         self._end(backend)
         failure.calls = trace.calls
         raise failure

@@ -1,1 +1,1 @@
-"""What the checks of all topics share: they reach a student's code, compare, and show the verdict."""
+"""Shared by the checks of all topics: they reach a student's code, compare, and show the verdict."""

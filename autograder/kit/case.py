@@ -47,13 +47,13 @@ class Case(ABC):
         counts_alone: whether its check earns a part of the points when this passes and others fail: each
             case that passes the same.
         ranks: whether a class is ranked by its cost.
-        answered: what is expected, where a call ends in no outcome.
+        answered: the expectation, where a call ends in no outcome.
         shows: the mistake that any failure of it shows, where other cases try all else.
     """
 
-    # What failing cases may have in common, the most telling first.
+    # Properties that failing cases may have in common, the most telling first.
     patterns: ClassVar[Sequence[Pattern[Any]]] = ()
-    # Where all ranks make the same calls: what it means when they wait forever or die, and what is expected.
+    # Where all ranks make the same calls: the mistake when they wait forever or die, and the expectation.
     out_of_step: ClassVar[tuple[Mistake, str] | None] = None
 
     inputs: Sequence[tuple[Any, ...] | None]
@@ -78,12 +78,12 @@ class Case(ABC):
 
     @property
     def peculiarities(self) -> set[Pattern[Any]]:
-        """What is special about it; an ordinary case has the fewest."""
+        """Its special properties; an ordinary case has the fewest."""
         return {pattern for pattern in self.patterns if pattern.has(self)}
 
     @property
     def cost(self) -> float | None:
-        """What its run has cost, if it has come to a cost; less is better."""
+        """The cost of its run, if it has come to a cost; less is better."""
         return None
 
     @abstractmethod
@@ -119,7 +119,7 @@ class Trial(Case):
     """A case whose outcomes a function of the check examines, with the reports of its driver as their values.
 
     Attributes:
-        title: what the student reads.
+        title: for the student.
         verify: finds what is wrong with the outcomes, one for each rank (None where nothing was called).
         size: how telling its failure is, among the trials of its check.
     """
@@ -181,7 +181,7 @@ def on_one_rank(
 def again(trial: T, earlier: Trial) -> T:
     """Make a trial of code that has been used before, in the same processes, with the inputs of another one.
 
-    Both trials belong to the check by themselves, too, with more weight: what fails here alone is left over.
+    Both trials belong to the check by themselves, too, with more weight: a failure here alone is left over.
     """
     pairs = zip(earlier.inputs, trial.inputs, strict=True)
     assert trial.driver
@@ -229,7 +229,7 @@ class Result:
     """One case on one backend; no problem means that all is as it should be.
 
     Attributes:
-        printed: what the ranks printed in a case that failed, as far as it may be shown.
+        printed: the ranks' output in a case that failed, as far as it may be shown.
         stuck_in: names of the calls that ranks waited in forever.
     """
 
@@ -241,6 +241,6 @@ class Result:
 
     @property
     def fault(self) -> Problem:
-        """What is wrong in a case that failed."""
+        """The problem of a case that failed."""
         assert self.problem is not None
         return self.problem

@@ -1,4 +1,4 @@
-"""Makes checks: what a test cell calls as `check.name(function)`, of functions that draw the cases."""
+"""Makes checks, which test cells call as `check.name(function)`, of functions that draw the cases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ARGUMENTS = {
     "num_stages": "numbers of stages, or of ranks, to try.",
     "seed": "of the random inputs: the same seed draws the same ones.",
 }
-_judging: ContextVar[ExitStack] = ContextVar("what is left at the end of the check that runs")
+_judging: ContextVar[ExitStack] = ContextVar("ends with the check that runs")
 _RAISES = """
 Raises:
     AssertionError: when a case fails; its text is a small table with a hint."""
@@ -45,7 +45,7 @@ def check(
     """Make a check of a generator of cases, with the same arguments.
 
     Args:
-        name: what the student's code is called, if not as the check.
+        name: of the student's code, if not that of the check.
         banned: libraries that the exercise forbids, for `judge`.
 
     Returns:

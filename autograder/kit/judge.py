@@ -1,6 +1,6 @@
 """Runs a student's code on the cases of a check and says what is wrong with each.
 
-`checks` makes the cases, `student` runs them; what comes out goes to `verdict`, which shows it. Expected
+`checks` makes the cases, `student` runs them; the results go to `verdict`, which shows them. Expected
 values are computed by the check and never leave this process.
 """
 
@@ -47,11 +47,11 @@ def judge(
     timeout. Cases that count alone are all run, unless one times out: each can still earn its points.
 
     Args:
-        name: what is checked.
+        name: of the code that is checked.
         code: the student's function or class.
         cases: made one by one, as they are run.
         seed: that the inputs were drawn with.
-        banned: what the exercise forbids, a list `BANNED`. Where the code runs, it is not there.
+        banned: names that the exercise forbids, a list `BANNED`. Where the code runs, it is not there.
 
     Raises:
         AssertionError: when a case fails, with the verdict as its text.

@@ -1,4 +1,4 @@
-"""What failing cases may have in common: a property of cases, its hint, and the evidence that it takes."""
+"""Patterns of failing cases: a property that they may share, its hint, and the evidence that it takes."""
 
 from __future__ import annotations
 

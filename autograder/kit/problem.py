@@ -1,4 +1,4 @@
-"""What is wrong in one case of a check."""
+"""The problem of one case of a check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_GOT = 10_000  # characters: the longest story of a deadlock on eight ranks t
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong in one case: the mistake, what was expected, and what was found.
+    """The problem of one case: the mistake, the expectation, and the finding.
 
     Much of what was found is a student's text: it is kept as far as people read it, and all of it visible.
     """

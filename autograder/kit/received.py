@@ -21,7 +21,7 @@ POINT_TO_POINT = ("send", "recv")
 _FROM_ROOT = ("broadcast", "scatter")
 
 # By collective: the bytes that a rank must have got for its result, given those that it puts in, the size of
-# the group, and whether it is the root. What a rank gets of a scatter stands in the root's call.
+# the group, and whether it is the root. A rank's part of a scatter stands in the root's call.
 _GOT: dict[str, Callable[[int, int, bool], int]] = {
     "all_reduce": lambda nbytes, size, is_root: nbytes,
     "broadcast": lambda nbytes, size, is_root: 0 if is_root else nbytes,
@@ -51,7 +51,7 @@ def not_waited_for(calls: Iterable[Call], where: str) -> Problem | None:
 
 
 def not_waited_for_on_any(ranks: Iterable[tuple[str, Outcome]]) -> Problem | None:
-    """Find a handle without its wait() on any rank: what its call makes is right or wrong by chance."""
+    """Find a handle without its wait() on any rank: the result of its call is right or wrong by chance."""
     return first(not_waited_for(outcome.calls, rank) for rank, outcome in ranks)
 
 

@@ -14,7 +14,7 @@ from autograder.kit.student import Outcome
 from fourranks.naming import counted, name_ranks
 
 WORLD_SIZES = (1, 2, 3, 4, 5)
-# What is wrong on one rank: gets its position in the group, the rank in words, and its outcome.
+# Finds the problem of one rank: gets its position in the group, the rank in words, and its outcome.
 Rule = Callable[[int, str, Outcome], Problem | None]
 T = TypeVar("T", bound=Trial)
 

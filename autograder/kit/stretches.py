@@ -1,4 +1,4 @@
-"""The stretches of a run: what happened and was communicated from one moment of a driver to the next."""
+"""The stretches of a run: events and communication from one moment of a driver to the next."""
 
 from __future__ import annotations
 

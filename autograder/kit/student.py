@@ -2,8 +2,8 @@
 
 Plain data and tensors go in and come out, by `wire`, wherever the code runs: `NotebookFunction` runs it on
 ranks of this process, `student_process.RemoteFunction` in a process of its own. Checks cannot tell the
-difference. What is more than a function to be called, such as a class, is used by a driver, which runs on the
-ranks beside it.
+difference. Anything but a function, such as a class, is used by a driver, which runs on the ranks
+beside it.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ MAX_REASON = 1_000  # characters of what a rank says of a value that it cannot s
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one rank's call left behind."""
+    """The outcome of one rank's call."""
 
-    value: Any  # what the function returned; a check looks what it is before it uses it
+    value: Any  # the function's result; a check looks at its type before it uses it
     arguments: list[Any]  # its arguments after the call
-    calls: list[Call]  # what this rank communicated
+    calls: list[Call]  # this rank's communication
     moments: Sequence[Moment] = ()  # that the driver marked
 
 
 class NotAFunction(TypeError):
-    """What was passed to a check cannot be called."""
+    """The argument of a check cannot be called."""
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython prints in place of a traceback through our own frames."""
@@ -57,7 +57,7 @@ class Function(ABC):
     """A handle to a student's function or class.
 
     Attributes:
-        name: what the student calls it.
+        name: by which the student calls it.
         timeout: seconds for one call on all ranks, if the machine has nothing else to do; the slowest case of
             a reference takes a tenth of it on two cores.
         until_failure: whether a check may stop at the first case that fails, as nobody reads more of it.
@@ -80,7 +80,7 @@ class Function(ABC):
         Args:
             inputs: the positional arguments for each rank; on a rank with None nothing is called. No rank
                 sees the inputs of another.
-            members: if given, what is called gets `group=`, a process group of these ranks.
+            members: if given, the call gets `group=`, a process group of these ranks.
             driver: a function of a module of `inside.drivers`, to be called in place of the student's,
                 with that before the arguments.
 

@@ -1,4 +1,4 @@
-"""What a check shows: one line when all cases pass, else a small table and a hint.
+"""The display of a check: one line when all cases pass, else a small table and a hint.
 
 In a notebook it is a table of HTML, with the same as plain text next to it; everywhere else the text is
 enough. All that came out of a student's code is escaped.

@@ -1,4 +1,4 @@
-"""Files that a reader finds whole: what was there before or what was written, never a part of it."""
+"""Files that a reader finds whole: the old content or the new, never a part of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def write(path: Path, content: bytes, as_old_as: Path | None = None) -> None:
         as_old_as: a file whose times it gets, too.
 
     Raises:
-        OSError: when it cannot be written. What was there before is there still.
+        OSError: when it cannot be written. The old content is there still.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -21,7 +21,7 @@ from autograder.notebooks.stage import START_PAGE, stage
 FOLDERS = ("exercises", "lectures", "play", "solutions")
 EXECUTED = ("lectures", "play", "solutions")
 OF_PLAYERS = {"incidents", "puzzle_records.json", "puzzle_records.broken.json"}  # in play/
-NOT_OURS = {".fourranks", ".ipynb_checkpoints", "__pycache__", *OF_PLAYERS}  # what notebooks and Python leave
+NOT_OURS = {".fourranks", ".ipynb_checkpoints", "__pycache__", *OF_PLAYERS}  # left by notebooks and Python
 LARGE = 1_500_000  # bytes; up to here a notebook opens at once, in JupyterLab and on a forge
 
 

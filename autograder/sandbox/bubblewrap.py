@@ -32,7 +32,7 @@ from autograder.sandbox.sandbox import Sandbox, SandboxMissing
 from autograder.sandbox.usage import begun
 from fourranks import landlock
 
-# Of the machine, not of the sandbox, and root's: who grades as root would let students' code write there.
+# Of the machine, not of the sandbox, and root's: grading as root would let students' code write there.
 KERNEL_SETTINGS = tuple(f"/proc/{name}" for name in ("acpi", "fs", "mtrr", "scsi", "sys", "sysrq-trigger"))
 
 NOT_ALLOWED = (

@@ -1,7 +1,7 @@
 """A sandbox without namespaces, for containers that refuse them: a user of its own, Landlock and seccomp.
 
 Students' code has no socket in it, and no file but those of an empty folder. `inside.first_process` confines
-what runs here, and ends it.
+its processes, and ends them.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _folder(user: int) -> Path:
         os.chown(top / name, user, -1)
         (top / name).chmod(0o700)
     for folder in (top, top / "home", top / "packages", top / "packages/autograder"):
-        folder.chmod(0o755)  # whatever the umask is
+        folder.chmod(0o755)  # against any umask
     return top
 
 

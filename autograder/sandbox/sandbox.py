@@ -32,7 +32,7 @@ class Sandbox(ABC):
     """A process in a sandbox.
 
     Args:
-        command: what to run; its program, and all that Python needs to run it, can be read in the sandbox.
+        command: to run; its program, and all that Python needs to run it, can be read in the sandbox.
         pass_fds: file descriptors that it inherits. Besides them it has no way out.
 
     Attributes:
@@ -110,7 +110,7 @@ class Sandbox(ABC):
         folder: Path | None = None,
         environment: dict[str, str] | None = None,
     ) -> None:
-        """Start a command. What it prints goes nowhere: all that is to be kept comes as an answer."""
+        """Start a command. Its output goes nowhere: all that is to be kept comes as an answer."""
         nowhere = subprocess.DEVNULL
         self._process = subprocess.Popen(
             self._cgroup.enter(command) if self._cgroup is not None else command,

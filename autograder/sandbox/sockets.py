@@ -1,4 +1,4 @@
-"""What the sockets of a user's processes have received, by Linux's count: sock_diag, man 7 sock_diag."""
+"""Bytes that the sockets of a user's processes have received, as Linux counts them (man 7 sock_diag)."""
 
 from __future__ import annotations
 

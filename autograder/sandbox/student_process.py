@@ -1,6 +1,6 @@
 """A student's notebook in a process of its own, and handles to the functions that it defines.
 
-`broker` is what answers there. What it answers is checked here before it is used.
+`broker` answers there. Its answers are checked here before they are used.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _REASONS = (RAISED, DEADLOCK, DIED, TIMED_OUT, WRONG_TYPE, UNTOLD)
 
 @dataclass(frozen=True)
 class Shown:
-    """What a cell showed: text, displays by kind of data, and the error that it ended in."""
+    """The output of a cell: text, displays by kind of data, and the error that it ended in."""
 
     text: str = ""
     displays: tuple[dict[str, str], ...] = ()

@@ -1,4 +1,4 @@
-"""What the processes of a sandbox have taken, as far as Linux tells, and which limit that exceeds."""
+"""Resources taken by the processes of a sandbox, as far as Linux tells, and the limit that they exceed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from autograder.kit.folders import walk
 _TICKS = os.sysconf("SC_CLK_TCK")
 _HIDDEN = (errno.EACCES, errno.ENAMETOOLONG)  # why what lies in a folder cannot be seen
 LOOKS = 20  # at folders in a folder: programs remove some meanwhile, but not each time that one looks
-_BESIDE = ("VmPTE:", "VmSwap:", "HugetlbPages:")  # what takes memory beside the pages that Linux sums up
+_BESIDE = ("VmPTE:", "VmSwap:", "HugetlbPages:")  # memory beside the pages that Linux sums up
 AN_ENTRY = 4096  # bytes that a name in a folder counts for: the file system keeps it, however small the file
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What all processes of a sandbox have taken."""
+    """Resources that all processes of a sandbox have taken."""
 
     memory_bytes: int
     processes: int
@@ -33,7 +33,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class OpenFiles:
-    """What they have opened.
+    """Files and memory that they have opened.
 
     Attributes:
         hidden: processes of which Linux does not tell.

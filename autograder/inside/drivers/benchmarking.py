@@ -28,16 +28,16 @@ from autograder.inside.reports import Report
 from fourranks.protocol import parcel
 
 LAUNCH = 1e-5  # seconds that a call takes on the CPU when its work goes to a GPU
-START = 1000.0  # what the clock shows in the beginning
+START = 1000.0  # the clock's reading in the beginning
 _OURS = ("torch", "fourranks", "autograder")
 
 
-Replacement = tuple[ModuleType, str, Callable[..., Any]]  # module, name in it, what pretends to be that
+Replacement = tuple[ModuleType, str, Callable[..., Any]]  # module, name in it, substitute
 
 
 @dataclass(frozen=True)
 class Pretended(Report):
-    """What a benchmark returned under a pretended clock, and whether it made a tensor for the device."""
+    """The result of a benchmark under a pretended clock, and whether it made a tensor for the device."""
 
     value: object
     on_device: bool
@@ -45,7 +45,7 @@ class Pretended(Report):
 
 @dataclass(frozen=True)
 class Real(Report):
-    """What a benchmark returned, and the seconds of each call by the driver's own clock."""
+    """The result of a benchmark, and the seconds of each call by the driver's own clock."""
 
     value: object
     took: list[float]
@@ -67,7 +67,7 @@ def audit_log(audit: Code, log: list[dict[str, Any]], link: float) -> object:
 
 @dataclass(frozen=True)
 class Surveyed(Report):
-    """What is said of a simulated cluster, and after how many messages."""
+    """The result for a simulated cluster, and the number of messages before it."""
 
     answer: object
     sent: int
@@ -170,7 +170,7 @@ class _Clock:
 
 
 class _Event:
-    """What stands for a `torch.cuda.Event` of a pretended GPU."""
+    """Stands for a `torch.cuda.Event` of a pretended GPU."""
 
     def __init__(self, clock: _Clock) -> None:
         self._clock = clock

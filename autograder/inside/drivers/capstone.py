@@ -19,7 +19,7 @@ _strategies: dict[str, Any] = {}  # of this rank, by training: one at a time
 
 @dataclass(frozen=True)
 class Begun(Report):
-    """What a rank wants to do in each step; if it is no `Work`, only the type of what was returned."""
+    """A rank's plan for each step; if it is no `Work`, only the type of the result."""
 
     type: str
     rows: object
@@ -29,7 +29,7 @@ class Begun(Report):
 
 @dataclass(frozen=True)
 class Stepped(Report):
-    """The weights after a step, or whatever was returned in their place."""
+    """The weights after a step, or the value that was returned in their place."""
 
     weights: object
 

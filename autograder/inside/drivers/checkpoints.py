@@ -32,7 +32,7 @@ Driver = TypeVar("Driver", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Contents(Report):
-    """What a checkpoint holds, as plain data, or why it cannot be read; neither where there is no file."""
+    """The content of a checkpoint, as plain data, or why it cannot be read; neither without a file."""
 
     content: object = None
     unreadable: str | None = None
@@ -40,7 +40,7 @@ class Contents(Report):
 
 @dataclass(frozen=True)
 class Saved(Report):
-    """What is left of some saves.
+    """The files that some saves have left.
 
     Attributes:
         nbytes: of the file.
@@ -60,7 +60,7 @@ class Saved(Report):
 
 @dataclass(frozen=True)
 class SavedInVain(Report):
-    """What the path holds after a save that was to fail, and the name of the exception that it raised."""
+    """The content of the path after a save that was to fail, and the name of the exception that it raised."""
 
     contents: Contents
     failure: str | None
@@ -68,7 +68,7 @@ class SavedInVain(Report):
 
 @dataclass(frozen=True)
 class Recovered(Report):
-    """What the path held after a crash, what it holds when something was saved there, and the other files."""
+    """The content of the path after a crash and after another save, and the other files."""
 
     found: Contents
     saved: Contents
@@ -77,7 +77,7 @@ class Recovered(Report):
 
 @dataclass(frozen=True)
 class Loaded(Report):
-    """What came of loading a checkpoint, and the model one step later.
+    """The outcome of loading a checkpoint, and the model one step later.
 
     Attributes:
         own_random_state: where the rank stood in its random numbers before.
@@ -94,7 +94,7 @@ class Loaded(Report):
 
 @dataclass(frozen=True)
 class NotLoaded(Report):
-    """What came of loading a file that does not fit.
+    """The outcome of loading a file that does not fit.
 
     Attributes:
         error: name and text of the exception, if there was one.
@@ -247,7 +247,7 @@ def load(
     """Load what rank 0 wrote into a model in another state, and then take one step.
 
     Args:
-        content: what the file holds; None on the ranks that do not write it.
+        content: of the file; None on the ranks that do not write it.
         gradients: of the step.
     """
     if content is not None:
@@ -277,7 +277,7 @@ def load_what_does_not_fit(
     """Load a file that is no checkpoint, or one of something else.
 
     Args:
-        content: what the file holds; None if rank 0 writes none.
+        content: of the file; None if rank 0 writes none.
         share: of the file that is left of it.
         trapped: whether the file runs code when it is unpickled.
     """

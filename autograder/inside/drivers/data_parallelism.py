@@ -27,7 +27,7 @@ REPEATS = 3  # steps before and between two looks at the memory
 
 @dataclass(frozen=True)
 class BatchShards(Report):
-    """What each rank would get of a batch, or the message with which the batch is refused.
+    """The part of a batch that each rank would get, or the message with which the batch is refused.
 
     Attributes:
         views: whether all are views of the batch.
@@ -82,7 +82,7 @@ class Paused(Report):
 
 @dataclass(frozen=True)
 class Accumulated(Report):
-    """What an accumulation returned, the gradients, and what the wrapped model saw of it.
+    """The result of an accumulation, the gradients, and the calls that reached the wrapped model.
 
     Attributes:
         attached: whether the loss still has a graph.

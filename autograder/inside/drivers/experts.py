@@ -13,11 +13,11 @@ from autograder.inside.reports import Report
 
 @dataclass(frozen=True)
 class Routed(Report):
-    """What went through this rank's expert, what came back, and gradients.
+    """The tokens that went through this rank's expert, the answers, and gradients.
 
     Attributes:
-        kind: what was returned, in words; if it is no tensor with a function, the rest is empty.
-        combined: what the function gave for the expert's outputs.
+        kind: of the result, in words; if it is no tensor with a function, the rest is empty.
+        combined: the function's result for the expert's outputs.
         weight: the gradient of this rank's expert.
         arguments: tokens and assignment as they are afterwards.
     """
@@ -63,5 +63,5 @@ def route(
 
 
 def expert(tokens: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Apply one expert: what it makes of a token depends on nothing but the token."""
+    """Apply one expert: its output for a token depends on nothing but the token."""
     return torch.tanh(tokens @ weight)

@@ -54,7 +54,7 @@ def note_what_reaches_the_disk(path: str, on_disk: set[tuple[int, int]]) -> Iter
 
 @dataclass
 class _WatchedFiles:
-    """What is noted, and the files that were opened such that each write waits for the disk."""
+    """The notes, and the files that were opened such that each write waits for the disk."""
 
     path: Path
     on_disk: set[tuple[int, int]]

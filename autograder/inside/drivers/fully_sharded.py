@@ -27,7 +27,7 @@ Tensors = list[torch.Tensor]
 
 @dataclass(frozen=True)
 class Sharded(Report):
-    """What a rank holds of a model, and the whole model before each step and after the last.
+    """A rank's part of a model, and the whole model before each step and after the last.
 
     Attributes:
         kept: whether a module is in `.module`.
@@ -94,7 +94,7 @@ def hold_parameters(
     wrapper: Code, model: str, seed: int, batch: torch.Tensor, group: Group = None
 ) -> HeldParameters:
     """Take two steps."""
-    loss(build(model, seed).to(device())(batch)).backward()  # what a GPU's libraries take is not ours
+    loss(build(model, seed).to(device())(batch)).backward()  # a GPU's libraries take memory, too
     with Allocations() as memory:
         wrapped = wrapper(build(model, seed).to(device()), group=group)
         held = at_rest(memory)
@@ -116,7 +116,7 @@ def evaluate_parameters(
 ) -> HeldInEvaluation:
     """Call the model twice without gradients."""
     with torch.no_grad():
-        build("stack", seed).to(device())(batch)  # what a GPU's libraries take is not ours
+        build("stack", seed).to(device())(batch)  # a GPU's libraries take memory, too
         with Allocations() as memory:
             wrapped = wrapper(build("stack", seed).to(device()), group=group)
             held = at_rest(memory)

@@ -27,7 +27,7 @@ CACHED = 0.7  # times as long as usual: a copy on the simulated machine whose by
 
 @dataclass(frozen=True)
 class Listing(Report):
-    """What a parser makes of a listing: the name of its type, "dict" for any, and each key with its value."""
+    """A parser's result for a listing: the name of its type, "dict" for any, and each key with its value."""
 
     type: str
     entries: list[tuple[object, object]]
@@ -35,7 +35,7 @@ class Listing(Report):
 
 @dataclass(frozen=True)
 class Refusal(Report):
-    """What a parser raises: the names of the exception's classes, if there is one, and its message."""
+    """A parser's exception: the names of the exception's classes, if there is one, and its message."""
 
     classes: list[str]
     message: str

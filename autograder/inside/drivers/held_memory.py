@@ -101,7 +101,7 @@ def one_step(wrapper: Code, seed: int, batch: torch.Tensor, group: Group = None)
     wrapped = wrapper(tower(seed), group=group)
     gc.collect()
     settle("wrapped")
-    settle("began")  # what was taken until then is what the wrapper holds
+    settle("began")  # memory taken until then is the wrapper's
     value = loss(wrapped(batch))
     settle("turned")
     value.backward()

@@ -70,5 +70,5 @@ def compress(
     compressors = [compressor(ratio, group=group) for _ in steps[0]]
     for step in steps:
         for each, gradients in zip(compressors, step, strict=True):
-            each.average(list(gradients))  # in place: what is put into this list is lost
+            each.average(list(gradients))  # in place: a tensor put into this list is lost
     return steps

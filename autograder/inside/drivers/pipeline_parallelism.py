@@ -24,7 +24,7 @@ Gradients = list[torch.Tensor | None]
 
 @dataclass(frozen=True)
 class PipelineRun(Report):
-    """What one run returned, its gradients, and the most microbatches that were alive at once.
+    """The result of one run, its gradients, and the most microbatches that were alive at once.
 
     Attributes:
         graphs: microbatches that could still do a backward.

@@ -11,7 +11,7 @@ from autograder.inside.reports import Report
 
 @dataclass(frozen=True)
 class ReturnedSchedule(Report):
-    """What a call returned, with the name of its type; or the text of the ValueError that it raised."""
+    """The result of a call, with the name of its type; or the text of the ValueError that it raised."""
 
     type: str = ""
     value: object = None

@@ -18,7 +18,7 @@ class Attended(Report):
     """The output, gradients of q, k and v, and the elements of the largest tensor that was made.
 
     Attributes:
-        qkv: what the arguments are afterwards.
+        qkv: the arguments afterwards.
     """
 
     output: object

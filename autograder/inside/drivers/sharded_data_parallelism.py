@@ -50,7 +50,7 @@ Gradients = list[list[torch.Tensor | None]]  # of each step
 
 
 class OptimizerPlan(TypedDict):
-    """What an optimizer is made with, and what happens to it: plain data, for the ranks.
+    """An optimizer's arguments, and the events of its life: plain data, for the ranks.
 
     Attributes:
         kind: which of `OPTIMIZERS`.

@@ -19,12 +19,12 @@ from fourranks.rank.allocations import Allocations
 GATHERS = 4  # besides those of `full`
 FULLS = 2
 REDUCED = (1, 3)  # gradients, when the shard's is looked at
-CHANGE = 1.0  # what a step of an optimizer adds everywhere
+CHANGE = 1.0  # added everywhere by a step of an optimizer
 
 
 @dataclass(frozen=True)
 class ComeAndGo(Report):
-    """What a rank has of a parameter, from the first gather to the last reduced gradient.
+    """A rank's part of a parameter, from the first gather to the last reduced gradient.
 
     Attributes:
         is_parameter: whether an nn.Parameter is in `.shard`.

@@ -1,4 +1,4 @@
-"""A cluster that is simulated: what a message between two of its ranks takes, as it would be measured.
+"""A simulated cluster: the time of a message between two of its ranks, as it would be measured.
 
 Exercise 03 measures one, in a cell of its own and in its check.
 """

@@ -65,7 +65,7 @@ class ModuleRun(Report):
 
 @dataclass(frozen=True)
 class Loss(Report):
-    """What a loss function returned, its arguments afterwards, and the gradient of `SCALE` times the loss."""
+    """The result of a loss function, its arguments afterwards, and the gradient of `SCALE` times the loss."""
 
     loss: object
     logits: torch.Tensor

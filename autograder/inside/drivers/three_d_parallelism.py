@@ -48,7 +48,7 @@ class Meshed(Report):
 
 @dataclass(frozen=True)
 class TrainedOnMesh(Report):
-    """What each step returned, and how many elements this rank's parameters have."""
+    """The result of each step, and how many elements this rank's parameters have."""
 
     losses: list[object]
     numel: int

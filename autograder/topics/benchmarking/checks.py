@@ -40,7 +40,7 @@ _MEETINGS = ("barrier", "all_reduce", "all_gather", "reduce_scatter", "all_to_al
 
 @dataclass(frozen=True)
 class _BenchmarkPlan:
-    """One benchmark: what its calls take on each rank that takes part, warm-up first."""
+    """One benchmark: the time of its calls on each rank that takes part, warm-up first."""
 
     world_size: int
     warmup: int
@@ -243,7 +243,7 @@ def _wrong_order(plan: _BenchmarkPlan, rank: str, answer: Outcome) -> Problem | 
 
 @dataclass(frozen=True)
 class _Around:
-    """What a rank did around one call of `run`: since the one before, and then until it read the clock."""
+    """A rank's activity around one call of `run`: since the one before, and then until it read the clock."""
 
     before: Sequence[str]
     until_clock: Sequence[str]

@@ -1,4 +1,4 @@
-"""The simulated clocks of the ranks: what their work and their recorded calls take on a cluster.
+"""The simulated clocks of the ranks: the time of their work and their recorded calls on a cluster.
 
 Pure functions of calls; no clock of this machine goes in. A collective begins when its last rank has come to
 it, and ends for all of them at the same time. Whether a rank waits for it at once makes no difference: the

@@ -19,7 +19,7 @@ RECOMPUTED = 0.2  # of a row's activations that are kept with recompute
 
 
 def draw(num_parameters: int, draws: Draws) -> Cluster:
-    """Draw a cluster for a model of this size: who shares a node, who is slow, which cable is bad."""
+    """Draw a cluster for a model of this size: the nodes, the slow ranks and the bad cable."""
     partner = 1 + int(draws.randint(0, RANKS - 1))
     nodes = ((0, partner), tuple(rank for rank in range(1, RANKS) if rank != partner))
     node_of = {rank: number for number, node in enumerate(nodes) for rank in node}

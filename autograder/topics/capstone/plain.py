@@ -17,7 +17,7 @@ SLACK = 0.002  # of the loss: ranks add in another order
 
 @dataclass(frozen=True)
 class PlainTraining:
-    """What plain data parallelism comes to.
+    """The figures of plain data parallelism.
 
     Attributes:
         target: the loss on held-out data that it reaches.

@@ -1,7 +1,7 @@
 """A student's strategy trains a job: real ranks exchange what they exchange, and simulated clocks run.
 
 The check computes each rank's gradient from the weights that this rank has returned, on rows that no rank
-sees, and looks at the loss itself. What the ranks sent is read from the record of their calls.
+sees, and looks at the loss itself. The ranks' traffic is read from the record of their calls.
 """
 
 from __future__ import annotations

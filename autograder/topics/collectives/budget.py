@@ -1,7 +1,7 @@
-"""What an operation may communicate: calls that are allowed, and budgets of bytes, messages and rounds.
+"""Limits of an operation's communication: calls that are allowed, and budgets of bytes, messages and rounds.
 
-Pure functions over the calls that ranks recorded (`fourranks.trace.Call`, one list a rank). What a budget is
-for which operation is said in `checks`.
+Pure functions over the calls that ranks recorded (`fourranks.trace.Call`, one list a rank). Each operation's
+budget is in `checks`.
 """
 
 from __future__ import annotations

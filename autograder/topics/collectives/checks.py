@@ -49,7 +49,7 @@ _LARGEST_SUMMAND = {
 
 @dataclass(frozen=True)
 class _Variation(Setting):
-    """What varies from case to case. `shape` is that of the tensor, or of a chunk where there are several."""
+    """The settings of a case. `shape` is that of the tensor, or of a chunk where there are several."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype

@@ -1,6 +1,6 @@
 """Cases of functions that move tensors by messages and leave the result in their arguments.
 
-What exercise 02 is about: values are compared bit by bit, and traffic is held to a budget. A wrong result is
+The subject of exercise 02: values are compared bit by bit, and traffic is held to a budget. A wrong result is
 diagnosed: untouched, shifted, unfilled, a summand missing or added twice.
 """
 
@@ -35,7 +35,7 @@ from autograder.topics.collectives.budget import (
 )
 
 RETURNED = -1  # stands for what is returned, among positions of arguments
-Expected = dict[int, Any]  # what must be found after the call, by position
+Expected = dict[int, Any]  # must be found after the call, by position
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +46,9 @@ class InPlaceCase(Case):
         shape: of the tensor, or of a chunk where there are several.
         expected: for each rank what must be found after the call, by position of the argument or RETURNED;
             what is not named may be anything.
-        budget: what the ranks may send.
+        budget: of the ranks' messages.
         root: src or dst of a rooted operation.
-        summands: for each rank, what each rank contributes to the sum that it must end up with.
+        summands: for each rank, the contributions of all ranks to the sum that it must end up with.
     """
 
     patterns: ClassVar = mistakes.PATTERNS
@@ -145,7 +145,7 @@ def _receivers(failure: RunFailed) -> dict[int, int | None]:
 def _first_problem(case: InPlaceCase, outcomes: Sequence[Outcome | None]) -> Problem | None:
     calls = calls_of(outcomes)
     broken = violation(case.budget, calls)
-    if broken and broken.mistake is mistakes.FORBIDDEN:  # whatever it computed, it is not the student's work
+    if broken and broken.mistake is mistakes.FORBIDDEN:  # its result is not the student's work
         return broken
     for rank, outcome in enumerate(outcomes):
         problem = outcome and (_wrong_type(case, rank, outcome) or _wrong_value(case, rank, outcome))

@@ -124,7 +124,7 @@ def _microbatch(size: int, draws: Draws) -> Microbatch:
 
 @dataclass(frozen=True)
 class _ExpectedAccumulation:
-    """What an accumulation must come to, and what it comes to with frequent mistakes."""
+    """The right result of an accumulation, and its results with frequent mistakes."""
 
     gradients: ExpectedGradients
     summed: ExpectedGradients  # losses are not scaled

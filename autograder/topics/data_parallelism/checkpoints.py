@@ -55,7 +55,7 @@ class _SaveTrial(Trial):
     """A trial that knows what it means when a save does not end well.
 
     Attributes:
-        stuck: what a deadlock is a sign of.
+        stuck: the mistake that a deadlock is a sign of.
     """
 
     stuck: Mistake = DEADLOCK
@@ -74,7 +74,7 @@ class _SaveTrial(Trial):
 def save_checkpoint(
     function: Code, world_sizes: Sequence[int] = WORLD_SIZES, widths: Sequence[int] = WIDTHS, seed: int = 0
 ) -> Cases:
-    """Check `save_checkpoint`: what is in the file, who writes it, and what is left of it after a fault.
+    """Check `save_checkpoint`: the file's content, the rank that writes it, and the rest of it after a fault.
 
     Args:
         widths: of the model's layers.

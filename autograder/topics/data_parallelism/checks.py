@@ -1,7 +1,7 @@
 """Checks of exercise 04: training on many ranks must equal training in one process, at a price that is known.
 
 The serial run is computed here; the ranks' models start from other random numbers than it does, but for
-rank 0. What each step may communicate is in `autograder.topics.data_parallelism.gradient_traffic`.
+rank 0. The limits of each step's traffic are in `autograder.topics.data_parallelism.gradient_traffic`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BUCKET_BYTES: Mapping[str, Sequence[int]] = {
     "mixed": (100, 120),
 }
 DEEP_BYTES = 4 << 20  # the gradients of the "deep" model
-SLACK_BYTES = 1 << 16  # what a wrapper may hold besides gradients
+SLACK_BYTES = 1 << 16  # that a wrapper may hold besides gradients
 
 
 # --- average_gradients

@@ -28,7 +28,7 @@ Sized = TypeVar("Sized", "AllReduce", Call)
 
 @dataclass(frozen=True)
 class AllReduce:
-    """One that a step has to make: what it moves, and its last gradient by the order of readiness, from 0."""
+    """One that a step has to make: its bytes, and its last gradient by the order of readiness, from 0."""
 
     nbytes: int
     dtype: str

@@ -17,7 +17,7 @@ from autograder.kit.problem import Problem
 from autograder.kit.values import close, kind_of, largest_difference
 from autograder.topics.data_parallelism import mistakes
 
-# How far another order of summation may lead: what a few steps of training make of rounding errors.
+# How far another order of summation may lead, after a few steps of training.
 _TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 0.05}
 
 

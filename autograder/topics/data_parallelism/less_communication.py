@@ -1,6 +1,6 @@
 """Checks of exercise 04's ways to communicate less: local steps, and compressed gradients.
 
-What the ranks must end up with is computed here by a simulation of all ranks. When it is something else, the
+The right results are computed here by a simulation of all ranks. Where a student's differ, the
 simulation is run with the usual mistakes, to say which one was made.
 """
 
@@ -206,7 +206,7 @@ def top_k_compressor(
     shapes: Sequence[tuple[int, ...]] = SHAPES,
     seed: int = 0,
 ) -> Cases:
-    """Check `TopKCompressor`: the averages of some steps, what is kept for later, and the bytes.
+    """Check `TopKCompressor`: the averages of some steps, the rest that is kept for later, and the bytes.
 
     Args:
         compressor: your class.

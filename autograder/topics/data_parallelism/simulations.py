@@ -1,4 +1,4 @@
-"""What all ranks end up with when they communicate less: simulated in one process, rank after rank.
+"""Results of all ranks that communicate less: simulated in one process, rank after rank.
 
 `less_communication` compares with it what real ranks did; with other settings, it makes the usual mistakes.
 """
@@ -20,7 +20,7 @@ Combine = Callable[[list[torch.Tensor], int], torch.Tensor]
 
 @dataclass(frozen=True)
 class LocalSgd:
-    """What the ranks of a group are given, and what comes of it."""
+    """The inputs of a group's ranks, and the results."""
 
     state: Named
     kind: str
@@ -74,7 +74,7 @@ class Compression:
 
     ratio: float
     steps: Sequence[Sequence[Sequence[torch.Tensor]]]  # for each rank its steps
-    keeps: str = "rest"  # what a rank adds to its next gradients: the rest, everything or nothing
+    keeps: str = "rest"  # a rank adds this to its next gradients: the rest, everything or nothing
     averages: bool = True
     by_magnitude: bool = True
     adds: bool = True  # where ranks have sent the same element

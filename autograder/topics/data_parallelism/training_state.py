@@ -74,7 +74,7 @@ class Draw:
 
 
 def content_of(state: State, random_states: Sequence[torch.Tensor] = ()) -> dict[str, Any]:
-    """Return what the checkpoint of this state holds; without random states, what else it holds."""
+    """Return the content of this state's checkpoint, with random states if they are given."""
     content = {key: state[key] for key in ("model", "optimizer", "step")}
     random = {"random_states": [{"cpu": random_state} for random_state in random_states]}
     return content | random if random_states else content
@@ -99,7 +99,7 @@ def _step(
 
 
 def difference(wanted: object, got: object, name: str = "") -> tuple[str, str] | None:
-    """Find the first place where two states differ: what is expected there, and what was found."""
+    """Find the first place where two states differ: the expected value, and the one found."""
     wanted_values, got_values = dict(_values(wanted, name)), dict(_values(got, name))
     for place, value in wanted_values.items():
         if place not in got_values:

@@ -1,4 +1,4 @@
-"""What a wrapper must leave of the model that it wraps: its names, and rank 0's parameters and buffers.
+"""Parts of a model that its wrapper must leave as they are: its names, and rank 0's parameters and buffers.
 
 Called by the checks of exercises 04 and 05.
 """

@@ -63,7 +63,7 @@ class _PipelineTrial(Trial):
     answered: str = "a loss from every rank"
 
     num_microbatches: int
-    special: str = ""  # what is so of this trial and not of the others
+    special: str = ""  # true of this trial and not of the others
 
     def explain(self, failure: RunFailed) -> Problem:
         if failure.reason == runs.DEADLOCK:
@@ -183,7 +183,7 @@ class _PipelinedRun:
         return nbytes * (follows + (precedes and self._goes_back(stage)))
 
     def verify(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
-        """Find the first broken rule, on the last stage first: what goes wrong there goes up to all."""
+        """Find the first broken rule, on the last stage first: a fault there goes up to all."""
         calls = calls_of(outcomes)
         if problem := self._broken((self._neighbours, self._weights), outcomes):
             return problem

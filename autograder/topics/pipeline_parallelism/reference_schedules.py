@@ -1,4 +1,4 @@
-"""What the ranks of a pipeline do and when: the schedules that checks expect, and a simulation of any.
+"""Tasks of a pipeline's ranks, and their times: the schedules that checks expect, and a simulation of any.
 
 A schedule is the list of one rank's steps, `("F", microbatch)` or `("B", microbatch)`. A rank may hold
 several stages (interleaved schedules): then a microbatch comes through it as often, in forward from the first
@@ -85,7 +85,7 @@ def busy_and_total(
     waiting = [tasks(schedule, rank, len(schedules)) for rank, schedule in enumerate(schedules)]
     last_stage = max((task[2] for own in waiting for task in own), default=0)
     clocks = [0.0] * len(schedules)
-    finished: dict[Task | None, float] = {None: 0.0}  # what needs nothing has it from the start
+    finished: dict[Task | None, float] = {None: 0.0}  # a task that needs nothing has it from the start
     while any(waiting):
         first = [(rank, own[0], _need(own[0], last_stage)) for rank, own in enumerate(waiting) if own]
         ready = [(rank, task, needed) for rank, task, needed in first if needed in finished]
@@ -108,7 +108,7 @@ def _need(task: Task, last_stage: int) -> Task | None:
 
 
 def _name(task: Task | None) -> str:
-    assert task is not None  # what needs nothing is ready
+    assert task is not None  # a task that needs nothing is ready
     kind, microbatch, stage = task
     return f"{kind}{microbatch} of stage {stage}"
 

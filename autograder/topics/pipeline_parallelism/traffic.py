@@ -1,4 +1,4 @@
-"""What a stage of a pipeline may send and when it may wait, and the first rule that its calls break.
+"""Rules for a pipeline stage's messages and waits, and the first rule that its calls break.
 
 Pure functions over recorded calls and the moments at which the stage's steps began; called by the checks of
 exercise 07.
@@ -45,7 +45,7 @@ class Stage:
         nbytes: of the activations of all microbatches together, and as many of their gradients.
         num_microbatches: how many there are.
         steps: in the order in which they were done.
-        calls: what the rank communicated, in the order in which it issued them.
+        calls: of the rank, in the order in which it issued them.
     """
 
     before: int | None

@@ -97,7 +97,7 @@ def _memory_trial(setting: Setting, model: str) -> TrainingTrial:
         verify,
         model=model,
         kind=trials.Sharding,
-        size=0,  # what else goes wrong tells more
+        size=0,  # any other failure tells more
     )
 
 

@@ -1,7 +1,7 @@
 """Trials of exercise 05 on ranks whose memory is measured from outside.
 
-At the size of these cases a rank that shards takes tens of MiB less than one that does not, whatever it says
-of itself and wherever it keeps them. These cases run only in a sandbox, whose witness measures.
+At the size of these cases a rank that shards takes tens of MiB less than one that does not, whatever
+it reports of itself and wherever it keeps them. These cases run only in a sandbox, whose witness measures.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def optimizer(setting: Setting) -> TrainingTrial:
     share = whole // setting.world_size + one
     limit = (
         drivers.STEPS_KEPT * share + 6 * whole
-    )  # parameters, gradients, what is on its way, and copies of that
+    )  # parameters, gradients, messages under way, and copies of those
 
     @functools.cache
     def wanted() -> torch.Tensor:
@@ -175,7 +175,7 @@ def _one_step(setting: Setting, what: str, rule: Rule, received: int) -> Trainin
     """Make a trial of a forward and a backward on two ranks, which begin with parameters of their own.
 
     Args:
-        rule: what each rank keeps to, besides computing what one process computes.
+        rule: that each rank keeps to, besides computing what one process computes.
         received: bytes that each rank needs, after all have the parameters of the first one.
     """
     batches = setting.draws.randn((2, 2, drivers.WIDTH))

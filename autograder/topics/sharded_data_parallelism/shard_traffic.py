@@ -1,4 +1,4 @@
-"""What training with shards may communicate in one step, and the first rule that a rank's calls break.
+"""Rules for the communication of one step with shards, and the first rule that a rank's calls break.
 
 Pure functions over recorded calls; called by the checks of exercise 05. Bytes are those of the whole arrays
 that a collective sums up or puts together, with or without padding.
@@ -103,7 +103,7 @@ def other_dtypes(calls: Sequence[Call], dtype: str, where: str) -> Problem | Non
 
 
 class ShardTraffic:
-    """What fully sharded training of a module has to hold and to move.
+    """The memory and the traffic of a module's fully sharded training.
 
     Attributes:
         sharded: bytes of the sharded parameters that are trained or frozen, padded to equal shards.

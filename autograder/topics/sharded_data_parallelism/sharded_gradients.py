@@ -192,5 +192,5 @@ def _gradient_memory_trial(setting: Setting) -> TrainingTrial:
         verify,
         model="stack",
         kind=trials.Sharding,
-        size=0,  # what else goes wrong tells more
+        size=0,  # any other failure tells more
     )

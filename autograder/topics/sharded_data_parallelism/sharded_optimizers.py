@@ -1,6 +1,6 @@
-"""Checks of exercise 05's first half: what a parameter costs, and an optimizer whose state is sharded.
+"""Checks of exercise 05's first half: the cost of a parameter, and an optimizer whose state is sharded.
 
-The serial run is computed here; what comes of the usual mistakes is computed too, to say which one was made.
+The serial run is computed here, and so are the results of the usual mistakes, to say which one was made.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _bytes_mistake(got: float, answer: float, known: Mapping[Mistake, float | li
 SHAPES = ((5, 3), (3,), (7, 2), (), (0,), (11,))
 DTYPES = (*[torch.float32] * 5, torch.float64)
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-12}
-UNEVEN = (4096, 64) * 4  # weights, biases: who deals them out in turn gives all the weights to half the ranks
+UNEVEN = (4096, 64) * 4  # weights, biases: dealt out in turn, half the ranks get all the weights
 STEPS = 3
 _ALL = list(range(len(SHAPES)))
 _PLAN: OptimizerPlan = {
@@ -133,7 +133,7 @@ PLANS: dict[str, OptimizerPlan] = {
 }
 _OWNED = PLANS["a group that comes later"] | {"owned": True, "frozen": [2]}  # which changes later owners
 _NO_GRADIENT = 3  # the parameter that has none in the second step
-# What the usual mistakes make of a plan.
+# The usual mistakes in a plan.
 _PLAN_MISTAKES: dict[Mistake, Callable[[OptimizerPlan], OptimizerPlan]] = {
     mistakes.LEARNING_RATE_UNCHANGED: lambda plan: plan | {"factor": 1},
     mistakes.LEARNING_RATE_LATE: lambda plan: plan | {"unscheduled": 1},
@@ -327,7 +327,7 @@ def _state_trial(setting: Setting) -> TrainingTrial:
 
     title = f"memory, AdamW's state of {whole:,} bytes"
     arguments = (list(UNEVEN),)
-    size = 0  # what else goes wrong tells more
+    size = 0  # any other failure tells more
     return setting.trial(
         title, drivers.optimizer_state, lambda *_: arguments, verify, kind=Sharding, size=size
     )

@@ -60,7 +60,7 @@ KINDS = (
 
 @check("ShardedParameter", banned=BANNED)
 def sharded_parameter(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> Cases:
-    """Check `ShardedParameter`: what it holds, gathers and reduces, for several sizes and dtypes."""
+    """Check `ShardedParameter`: its memory, its gathers and reductions, for several sizes and dtypes."""
     for setting in settings(world_sizes, seed):
         for kind in KINDS[:2] if setting.members else KINDS:
             yield _trial(setting, kind)

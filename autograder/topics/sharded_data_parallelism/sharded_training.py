@@ -1,4 +1,4 @@
-"""Training with parameters that no rank holds, and what must come of it: what one process would have trained.
+"""Training with parameters that no rank holds, and its right result: that of one process.
 
 Gradients are told from what the student's own weights, whole before and after a step of SGD, became in it:
 how a wrapper keeps its shards is its own business. Used by the checks of exercise 05's ZeRO-3.

@@ -27,7 +27,7 @@ class ShardedBlock:
     """A module that is cut over ranks, with the module of one process that it must equal.
 
     Attributes:
-        title: what is tried, for the student.
+        title: for the student.
         whole: makes the module of one process.
         arguments: for the constructor of the student's, with `options`.
         inputs: the shape of the input, before it is cut.
@@ -35,8 +35,8 @@ class ShardedBlock:
         input_cut: how the input is cut.
         output_cut: likewise.
         added_once: the parameter that is added after the sum over the ranks.
-        traffic: what may be communicated.
-        traits: what may be special about it, for the hint.
+        traffic: that is allowed.
+        traits: its special properties, for the hint.
     """
 
     title: str

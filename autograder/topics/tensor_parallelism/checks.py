@@ -94,10 +94,10 @@ def sequence_parallel_mlp(num_ranks: int) -> Iterator[ShardedBlock]:
 
 @dataclass(frozen=True)
 class _ExpectedModule:
-    """What has to come of a module that is cut over ranks.
+    """The right results of a module that is cut over ranks.
 
     Attributes:
-        states: what each rank loads: its own part, and other numbers where the other ranks' parts are.
+        states: for each rank to load: its own part, and other numbers where the other ranks' parts are.
         inputs: of each rank.
         output: of the whole module, with `input_gradient` and the parameters' `gradients`.
         of_all_loaded: the output of each rank if it used all that it loads.

@@ -43,7 +43,7 @@ Mistakes = dict[Mistake, Sequence[Tensor]]
 
 @dataclass(frozen=True)
 class Shape:
-    """What a trial gives to the function.
+    """The inputs of a trial.
 
     Attributes:
         whole: the shape of the tensor that all ranks share, or put together.
@@ -78,7 +78,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class ExpectedResults:
-    """What a function and its backward must give on each rank, the usual mistakes, and what they may send."""
+    """Right results of a function and its backward on each rank, usual mistakes, and allowed traffic."""
 
     output: Sequence[Tensor]
     gradient: Sequence[Tensor]

@@ -57,12 +57,12 @@ WHOLE = Cut(None)
 
 @dataclass(frozen=True)
 class Tensors:
-    """One tensor of each rank, by position in the group: what it has to be, and the usual mistakes.
+    """One tensor of each rank, by position in the group: its right value, and the usual mistakes.
 
     Attributes:
-        mistakes: what each rank would have.
-        otherwise: what is wrong when it is none of these.
-        absent: what is wrong when there is no tensor at all.
+        mistakes: with the value that each rank would have.
+        otherwise: the problem when it is none of these.
+        absent: the problem when there is no tensor at all.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What tensor parallelism may communicate in one forward and one backward, and what a rank did beyond that.
+"""Limits of tensor parallelism's traffic in one forward and one backward, and a rank's calls beyond them.
 
 Pure functions over recorded calls; called by the checks of exercise 06. Bytes are those that a ring has to
 send from each rank, so that an all-reduce costs twice what a reduce-scatter does, whatever the backend makes
@@ -40,7 +40,7 @@ class AllowedCollective:
 
 @dataclass(frozen=True)
 class AllowedTraffic:
-    """What is allowed in each part of a step."""
+    """The communication that is allowed in each part of a step."""
 
     forward: tuple[AllowedCollective, ...] = ()
     backward: tuple[AllowedCollective, ...] = ()

@@ -21,7 +21,7 @@ class ShardedTrial(Trial):
     """A trial in which ranks hold parts of tensors.
 
     Attributes:
-        traits: what may be special about it, for the hint.
+        traits: its special properties, for the hint.
     """
 
     patterns: ClassVar = mistakes.PATTERNS

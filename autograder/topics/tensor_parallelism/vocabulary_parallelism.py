@@ -1,6 +1,6 @@
 """Check of exercise 06's cross-entropy over a vocabulary that is cut over ranks.
 
-What one process computes from all logits is computed here, by torch's own function.
+The result of one process with all logits is computed here, by torch's own function.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a rank of a mesh may send along each axis while it trains, and what it sent beyond that.
+"""Limits of a mesh rank's traffic along each axis while it trains, and its traffic beyond them.
 
 Pure functions over recorded calls. Bytes are those that a ring has to send from each rank, whatever the
 backend makes of a collective. Messages as small as a loss are free.
@@ -28,7 +28,7 @@ TOO_MUCH: dict[str, Mistake] = {
 
 @dataclass(frozen=True)
 class Allowance:
-    """What one rank may send, axis after axis.
+    """Limits of one rank's traffic, axis after axis.
 
     Attributes:
         rank: which it is.

@@ -211,7 +211,7 @@ def _refused(
 
     Args:
         title: of the trial.
-        expected: what the student reads.
+        expected: for the student.
         is_clear: tells whether the text of a refusal names enough.
         otherwise: the mistakes of a call that is accepted, and of a refusal that names too little.
         driver: makes the call with `arguments`.

@@ -23,7 +23,7 @@ from autograder.topics.three_d_parallelism.trials import ExpertTrial, differing,
 from fourranks.naming import counted
 
 TOLERANCE = 1e-9  # of float64, for another order of summation
-FLOAT32 = 1e-5  # what is left of values that were rounded to float32 on their way
+FLOAT32 = 1e-5  # for values that were rounded to float32 on their way
 WIDTH = 4
 MOST_CALLS = 6  # numbers, tokens, results, two backward; one more for another way to exchange numbers
 BYTES = 8  # of a float64, and of a number of tokens
@@ -134,7 +134,7 @@ class _Routing:
         if len(collectives) > MOST_CALLS:
             expected = f"{where}: at most {MOST_CALLS} collectives"
             return Problem(mistakes.EXPERTS_COLLECTIVES, expected, f"{len(collectives)}")
-        most = self.passing(position) + 2 * n * n * BYTES  # what an all-reduce of all numbers takes
+        most = self.passing(position) + 2 * n * n * BYTES  # of an all-reduce of all numbers
         nbytes = sum(sent(call, self.ranks[position]) for call in calls)
         if nbytes <= most:
             return None

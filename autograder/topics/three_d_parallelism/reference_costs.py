@@ -1,4 +1,4 @@
-"""The cost model of exercise 08, as its text has it: what a step of a plan costs, and all plans."""
+"""The cost model of exercise 08, as its text has it: the cost of a plan's step, and all plans."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from autograder.topics.three_d_parallelism.trials import RingTrial, differing, m
 from fourranks.naming import counted
 
 TOLERANCE = 1e-9  # of float64: the blocks of a softmax may be added up in any order
-FLOAT32 = 1e-5  # what is left of values that were rounded to float32 on their way
+FLOAT32 = 1e-5  # for values that were rounded to float32 on their way
 HEADS, TOKENS, WIDTH = 2, 3, 8  # tokens of one rank; the root of the width is not its half
 
 
@@ -169,5 +169,5 @@ def _trial(setting: Setting, what: str, causal: bool | None, batch: int, scale: 
         kind=RingTrial,
         received=lambda _: (num_ranks - 1) * block,
         masked=causal is not False,
-        size=2 * num_ranks + (causal is False),  # what goes wrong without a mask is easier to tell
+        size=2 * num_ranks + (causal is False),  # a failure without a mask is easier to explain
     )

@@ -39,7 +39,7 @@ from fourranks.learner.model import loss as mean_loss
 
 STEPS = 20
 TOLERANCE = 1e-8  # relative: other orders of summation in float64, after so many steps
-FLOAT32 = 1e-6  # likewise: what is left of a value that was rounded to float32 on its way
+FLOAT32 = 1e-6  # likewise, for a value that was rounded to float32 on its way
 NO_TOKEN = -1
 NOT_A_TOKEN = ("index out of range in self", f"Target {NO_TOKEN} is out of bounds")  # torch's errors for it
 CONTEXT = 5  # tokens of a row
@@ -64,7 +64,7 @@ class _TrainTrial(MeshTrial):
 
 @check(banned=BANNED)
 def train_step(function: Code, meshes: Sequence[Sizes] = MESHES, steps: int = STEPS, seed: int = 0) -> Cases:
-    """Check `train_step` on each mesh: losses, what a rank holds, and what it sends along each axis.
+    """Check `train_step` on each mesh: losses, a rank's memory, and its traffic along each axis.
 
     Args:
         meshes: sizes of data, pipeline and tensor to try.
@@ -140,7 +140,7 @@ class _RunOnMesh:
         return unwaited(calls_of(outcomes)) or not_waited_for_on_any(ranks) or first(broken)
 
     def _last_first(self, ranks: Sequence[tuple[str, Outcome]]) -> list[tuple[int, tuple[str, Outcome]]]:
-        """Give the ranks of the last stage first: what goes wrong there goes up to all."""
+        """Give the ranks of the last stage first: a fault there goes up to all."""
         return sorted(enumerate(ranks), key=lambda each: (-places(self.sizes)[each[0]][1], each[0]))
 
     def _wrong_losses(self, rank: int, where: str, outcome: Outcome) -> Problem | None:
