@@ -93,14 +93,14 @@ def exercise(topic: str, questions: Sequence[str] = ()) -> NotebookNode:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a student wrote in a cell."""
+    """A student's text of a cell."""
 
     source: str
     right: bool
 
 
 class _Submission:
-    """What one student hands in; the same random numbers make the same."""
+    """One student's submission; the same random numbers make the same."""
 
     def __init__(self, source: NotebookNode, released: NotebookNode, topic: str, draw: random.Random) -> None:
         self._released = released

@@ -43,7 +43,7 @@ class Nodes:
     """A cluster whose nodes can be added and killed; its head runs no submission.
 
     Attributes:
-        environment: what a command needs to join it.
+        environment: for commands that join it.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Run:
 
     Attributes:
         driver: seconds of processor time of the command's own process, less what it takes for one submission.
-        book: what the gradebook has.
+        book: the content of the gradebook.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a dashboard that somebody watches costs the cell that it shows.
+"""The cost of a watched dashboard, to the cell that it shows.
 
 The same cell on the same ranks with a watched dashboard and without one, in turns: two worlds differ by more
 than a dashboard costs. The browser is left out: it draws as often as it is told to, but it may be on another
@@ -73,7 +73,7 @@ def _run(client: BlockingKernelClient, source: str) -> list[str]:
 
 
 def _ask(client: BlockingKernelClient, comm_id: str) -> None:
-    """What a view says while it can be seen."""
+    """The messages of a view that can be seen."""
     data = {"method": "custom", "content": {"ask": "serve"}}
     client.shell_channel.send(client.session.msg("comm_msg", {"comm_id": comm_id, "data": data}))
 

@@ -52,7 +52,7 @@ def _deadlocks() -> Iterator[tuple[float, float]]:
 
 
 def left_behind() -> Iterator[float]:
-    """What there is more of after many deadlocks in one world."""
+    """Processes, threads and memory that many deadlocks in one world have left behind."""
     import fourranks
 
     with fourranks.start(WORLD_SIZE) as group:

@@ -1,4 +1,4 @@
-"""What a rank of `torchrun`, or of `torch.multiprocessing.spawn`, does in the benchmark `start`."""
+"""The program of a rank of `torchrun`, or of `torch.multiprocessing.spawn`, in the benchmark `start`."""
 
 import os
 import sys

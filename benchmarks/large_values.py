@@ -43,7 +43,7 @@ def ipyparallel_push() -> Iterator[float]:
 
 
 def copy() -> Iterator[float]:
-    """What nobody can do without."""
+    """The part that nobody can do without."""
     x = _tensor()
     yield from _timed(x.clone)
 

@@ -1,4 +1,4 @@
-"""What a benchmark is: something to measure, Four Ranks and its peers to measure it on, a figure to hold."""
+"""A benchmark: something to measure, Four Ranks and its peers to measure it on, a figure to hold."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What is measured, in turns, on each contender; the first is Four Ranks.
+    """A measurement, taken in turns on each contender; the first is Four Ranks.
 
     Attributes:
         patience: seconds for one measurement; 200 deadlocks take 120, the slowest peer 15, on two idle cores.
@@ -64,7 +64,7 @@ class Benchmark:
 
 @dataclass
 class Result:
-    """What one contender's measurements came to, or the reason why there are none; seconds spent on them."""
+    """The results of one contender, or the reason why there are none; seconds spent on them."""
 
     contender: Contender
     values: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What it costs that every call of a rank passes through a recording process group, and that a trace is on.
+"""The cost of the recording process group, which every call of a rank passes through, and of a trace.
 
 The same loop on ranks of Four Ranks, on such ranks with torch's own process group put back, and on as many
 processes of `torch.multiprocessing.spawn`.
@@ -19,7 +19,7 @@ from .model import OURS, Benchmark, Contender, at_most
 LARGE = (4, 1 << 20, 20)  # world size, float32 elements, calls in one measurement
 SMALL = (4, 1, 200)
 LOOP, LOOPS = 10, 16  # calls of the large one in a loop, and loops with a trace and without
-ALONE = (1, 1, 2000)  # nobody to wait for: what is left is the call itself
+ALONE = (1, 1, 2000)  # nobody to wait for: only the call itself is left
 
 
 def fastest_call(numel: int, calls: int) -> float:
@@ -72,7 +72,7 @@ def traced_by_plain() -> Iterator[float]:
 
 
 def _loops(seconds: Sequence[Sequence[float]]) -> Iterator[float]:
-    """What each loop took on its slowest rank."""
+    """The time of each loop on its slowest rank."""
     return map(max, zip(*seconds, strict=True))
 
 

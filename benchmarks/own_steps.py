@@ -1,6 +1,6 @@
 """`python -m benchmarks.own_steps`: the lectures' own steps on four Gloo ranks, predicted and measured.
 
-Links are fitted by `fourranks.bench`. What a step takes without communication is timed on as many ranks at
+Links are fitted by `fourranks.bench`. A step without communication is timed on as many ranks at
 the same time, each alone in a virtual world whose calls return at once. From both a step under each strategy
 follows; then it is measured. `--write` puts the table into docs/plan.md. On a machine that does something
 else, run it under `chrt -r 1`, which the ranks inherit.

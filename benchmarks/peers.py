@@ -84,7 +84,7 @@ def _wait_until_connected(magics: Any) -> None:
 
 
 class Interpreter:
-    """What each of Ray's actors is: it executes source text, as a rank does."""
+    """One of Ray's actors: it executes source text, as a rank does."""
 
     def run(self, source: str) -> None:
         exec(source, {})

@@ -126,7 +126,7 @@ def _theirs(stage: Any, size: Size, group: Any) -> Callable[[], None]:
 
 
 def solution() -> Notebook:
-    """What of the exercise is measured."""
+    """The parts of the exercise that are measured."""
     notebook = definitions(TOPIC)
     return {name: notebook[name] for name in FUNCTIONS}
 

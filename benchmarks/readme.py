@@ -15,7 +15,7 @@ def refreshed(readme: str, measured: str) -> str:
 
 
 def _by_subject(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Each line, and what it is about: what was measured with whom, or the word before the colon."""
+    """Each line, and its subject: the measurement and its contender, or the word before the colon."""
     title = ""
     for line in text.split("\n"):
         if line.startswith("|"):

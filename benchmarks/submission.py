@@ -35,7 +35,7 @@ AUTOGRADE = ("nbgrader", "autograde", TOPIC, "--force")
 GRADE = ("autograder", "grade", TOPIC)
 SAID = "said.txt"
 QUESTIONS = ("broadcast", "ring_all_reduce", "all_to_all")
-NEEDS = ("exchange", "ring_reduce_scatter", "ring_all_gather")  # what the answers use
+NEEDS = ("exchange", "ring_reduce_scatter", "ring_all_gather")  # used by the answers
 STOCK_TEST = """
 import inspect, spawned_tests
 names = {names}
@@ -150,7 +150,7 @@ def _handed_in(notebook: NotebookNode, prepare: Callable[[Path], object], studen
 
 
 def _begin(command: Sequence[str], course: Path) -> subprocess.Popen:
-    """Start a command; what it says goes to a file. Of what was graded before nothing is known any more."""
+    """Start a command; its output goes to a file. All earlier grades are forgotten."""
     shutil.rmtree(course / records.FOLDER, ignore_errors=True)
     scripts = sysconfig.get_path("scripts")
     with (course / SAID).open("w") as said:

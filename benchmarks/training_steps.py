@@ -76,7 +76,7 @@ def step_of(model: Any, size: Size) -> Callable[[], None]:
 
 
 def definitions(topic: str) -> dict[str, Any]:
-    """What the solved cells of a topic's exercise define, as a notebook's."""
+    """The definitions of the solved cells of a topic's exercise, as a notebook's."""
     notebook: dict[str, Any] = {"__name__": "__main__"}
     exec(exercise.read(topic).definitions(), notebook)
     return notebook

@@ -1,4 +1,4 @@
-"""What stands behind the tests that grade a class: notebooks to hand in, and nbgrader's commands to run."""
+"""Helpers of the tests that grade a class: notebooks to hand in, and nbgrader's commands to run."""
 
 import contextlib
 import os
@@ -32,14 +32,14 @@ def as_bytes(notebook: NotebookNode) -> bytes:
 
 
 def answers(solution: NotebookNode) -> dict[str, str]:
-    """What a solved notebook has in the cells that students fill in, by name."""
+    """The cells of a solved notebook that students fill in, by name."""
     return {
         cell.id: cell.source for cell in solution.cells if cell.metadata.get("nbgrader", {}).get("solution")
     }
 
 
 def filled_in(released: NotebookNode, cells: dict[str, str]) -> NotebookNode:
-    """What a student hands in who wrote these cells, by name; the others stay as they were released."""
+    """A submission with these cells, by name; the others stay as they were released."""
     notebook = deepcopy(released)
     for cell in notebook.cells:
         cell.source = cells.get(cell.id, cell.source)

@@ -1,4 +1,4 @@
-"""What tests rely on: this environment's commands, no settings of the user's own, a server and a browser."""
+"""Fixtures: this environment's commands, no settings of the user's own, a server and a browser."""
 
 import contextlib
 import json
@@ -113,7 +113,7 @@ def lab(student_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def _server(make: subprocess.Popen, runtime: Path) -> dict:
-    """What the server says of itself in its runtime folder, once it listens: it says so a moment before."""
+    """The server's own description in its runtime folder, once it listens: it is there a moment before."""
     while make.poll() is None:
         for path in runtime.glob("jpserver-*.json"):
             text = path.read_text()

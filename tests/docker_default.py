@@ -2,7 +2,7 @@
 
     python tests/docker_default.py autograder grade 02_collectives
 
-For root only. What else a container has, a file system and processes of its own, this has not.
+For root only. A container's own file system and processes are missing here.
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 """A script's `nohup command &` has SIGINT and SIGHUP ignored by all that it starts: ranks, kernels, checks.
 
-Whatever a signal is to reach here installs a handler, and what no signal reaches ends by other means.
+A process that a signal is to reach here installs a handler, and the others end by other means.
 """
 
 import os

@@ -78,7 +78,7 @@ class Notebook:
 
     @property
     def cells(self) -> list[dict]:
-        """What the page shows of each cell."""
+        """The page's display of each cell."""
         return self._browser.execute_script(CELLS)
 
     def press(self, button: str) -> None:

@@ -45,7 +45,7 @@ class Page(Notebook):
 
     @property
     def dashboard(self) -> str:
-        """What the dashboard says to who scrolls to it; nothing before it is there. Out of sight it rests."""
+        """The dashboard's words once it is in sight; None before it is there. Out of sight it rests."""
         views = self._browser.find_elements(By.CSS_SELECTOR, DASHBOARD)
         for view in views:
             self._browser.execute_script("arguments[0].scrollIntoView()", view)
@@ -148,7 +148,7 @@ def test_it_says_so_when_the_kernel_was_restarted(opened, browser):
 
 
 def _pane(browser: Chrome) -> str:
-    """What the only dashboard beside the notebook says."""
+    """The words of the only dashboard beside the notebook."""
     views = browser.find_elements(By.CSS_SELECTOR, PANE)
     return views[0].text if len(views) == 1 else ""
 

@@ -1,4 +1,4 @@
-"""What opening a notebook does, in a real JupyterLab in a browser: it changes nothing."""
+"""Opening a notebook, in a real JupyterLab in a browser, changes nothing."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_a_notebook_that_a_reader_wrote_keeps_what_lab_writes_into_it(opened, br
 
 
 def language_info(path: Path) -> dict:
-    """What a notebook says of its language; nothing while Lab is still writing the file."""
+    """A notebook's entry of its language; nothing while Lab is still writing the file."""
     try:
         return read(path).metadata.get("language_info", {})
     except nbformat.reader.NotJSONError:

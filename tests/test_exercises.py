@@ -1,4 +1,4 @@
-"""What students rely on in the text of exercises and lectures: ratings, hours, hints in steps, links."""
+"""The text of exercises and lectures keeps its promises: ratings, hours, hints in steps, links."""
 
 import ast
 import html
@@ -28,7 +28,7 @@ each_source = pytest.mark.parametrize("name", SOURCES)
 
 
 class Part(NamedTuple):
-    """A part of an exercise: what stands between its heading and the next one."""
+    """A part of an exercise: from its heading to the next one."""
 
     number: str
     text: str

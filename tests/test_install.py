@@ -20,7 +20,7 @@ from tests.processes import run, started
 COURSE = Path(__file__).parents[1]
 INSTALL = COURSE / "tools" / "install.py"
 
-# What pip asks of a package (PEP 517 and 660), without another package that would have to be downloaded.
+# A build backend as pip asks for it (PEP 517 and 660), without any package to download.
 BACKEND = """\
 import os, pathlib, time, zipfile
 

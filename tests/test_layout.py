@@ -13,12 +13,12 @@ import pytest
 
 COURSE = Path(__file__).parents[1]
 STARTERS = {"fourranks.zygote_process", "fourranks.spawn"}  # their processes become ranks
-# What a reader calls: it hands out what the views make. All else computes, and does not know how it is shown.
+# Called by readers: these hand out views. All else computes, and does not know how it is shown.
 FRONT = {"fourranks", "fourranks.magics", "fourranks.group"}
 SHOWS = ("fourranks.views", "fourranks.figures", "fourranks.puzzles")
-# What boards use of the rest: all three have to run in a page, without torch and matplotlib.
+# Used by boards: all three have to run in a page, without torch and matplotlib.
 OF_PUZZLES = ("fourranks.views.palette", "fourranks.views.picture")
-# Rooms of `autograder`, and which others they may import. What runs beside a student's code uses nothing that
+# Rooms of `autograder`, and which others they may import. The code beside a student's uses nothing that
 # decides about points.
 GIVEN = (  # to students
     "autograder.unsharded",

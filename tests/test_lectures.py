@@ -1,4 +1,4 @@
-"""What lectures say about their own runs is true of the outputs that are stored with them.
+"""Lectures' statements about their own runs are true of the outputs that are stored with them.
 
 A sentence about a measurement is printed by code that looked at the values (`finding`), or stands in CLAIMS
 with its condition, which is tried on the stored outputs. Prose that compares what a figure shows must be in

@@ -1,4 +1,4 @@
-"""What the repository promises as a whole: exact pins within the declared ranges, and tidy code."""
+"""Promises of the repository as a whole: exact pins within the declared ranges, and tidy code."""
 
 import re
 import subprocess

@@ -50,7 +50,7 @@ def files_of_packages() -> set[str]:
 
 @pytest.fixture(scope="module")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment with the wheel, what that requires, and no more."""
+    """The programs of an environment with the wheel, its requirements, and no more."""
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     [site_packages] = folder.glob("lib/python*/site-packages")

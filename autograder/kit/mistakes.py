@@ -1,4 +1,4 @@
-"""What can go wrong in code that is checked: a headline for it, and a hint.
+"""Mistakes in code that is checked: a headline for each, and a hint.
 
 Here are the mistakes of any exercise; each topic has its own beside its checks.
 """
@@ -14,8 +14,8 @@ class Mistake:
     """One way to go wrong.
 
     Attributes:
-        title: what a verdict's headline calls it.
-        hint: what to do about it; the exercise itself has more hints, in steps.
+        title: its name in a verdict's headline.
+        hint: the way out; the exercise itself has more hints, in steps.
         follows_patterns: whether a property that all failing cases share may explain it. A broken budget or
             contract says enough by itself.
         needs_no_hint: whether such a property says all that is to be said.

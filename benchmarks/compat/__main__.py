@@ -1,7 +1,7 @@
 """`python -m benchmarks.compat [PYTHON:TORCH ...] [--steps tests,graded,traffic] [--keep]`: `make compat`.
 
 Tries each pair in an environment of its own: fourranks' tests, two graded submissions to each exercise, the
-traffic of Gloo. What came of it is kept in `results.json`, and `docs/compat.md` gets a new table of it.
+traffic of Gloo. The results are kept in `results.json`, and `docs/compat.md` gets a new table of it.
 """
 
 from __future__ import annotations

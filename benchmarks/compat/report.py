@@ -1,4 +1,4 @@
-"""What came of all trials, and the table of it in `docs/compat.md`."""
+"""The results of all trials, and their table in `docs/compat.md`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def problems(result: Result) -> Iterator[str]:
-    """What did not go as it should, a line each."""
+    """The failures, a line each."""
     who = f"Python {result['python']}, torch {result['torch']}"
     yield from (f"{who}: {name} failed" for name in result.get("tests", {}).get("failed", ()))
     for topic, points in result.get("graded", {}).items():

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 
 COURSE = Path(__file__).parents[2]
 VERSIONS = "import platform, torch; print(platform.python_version(), torch.__version__)"
-Result = dict[str, Any]  # as it is kept: what was tried, by step, with versions and a date
+Result = dict[str, Any]  # as it is kept: by step, with versions and a date
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The folder of evidence: a log of each step, what came of it, and a page that sums it up."""
+"""The folder of evidence: a log of each step, its outcome, and a page that sums it up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STATE = "state.json"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a step.
+    """The outcome of a step.
 
     Attributes:
         result: "passed", "failed with code 1", "did not end in time", or why it was not run.
@@ -43,7 +43,7 @@ class Evidence:
 
     @property
     def outcomes(self) -> dict[str, Outcome]:
-        """What came of each step that was taken, by its name."""
+        """The outcome of each step that was taken, by its name."""
         try:
             kept = json.loads((self.folder / _STATE).read_text(encoding="utf-8"))
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The steps of `make gpu`: what each runs, how long it may take, and what it needs."""
+"""The steps of `make gpu`: the command of each, its time limit, and its needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 COURSE = Path(__file__).parents[2]
 MINUTE = 60.0  # seconds
 CLASS = ("--grade", "--students", "10", "--backend", "nccl")
-PEERLESS = ("start", "cell", "deadlock", "large_values", "overhead", "bandwidth")  # what a GPU may change
+PEERLESS = ("start", "cell", "deadlock", "large_values", "overhead", "bandwidth")  # a GPU may change these
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A step: what the machine is, down to the driver, as a table and in nvidia-smi's own words."""
+"""A step: the machine's versions, down to the driver, as a table and in nvidia-smi's own words."""
 
 from __future__ import annotations
 

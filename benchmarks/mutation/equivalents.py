@@ -1,10 +1,10 @@
-"""Mutants that are no faults: what they do cannot be told from what the reference does, and why."""
+"""Mutants that are no faults: they cannot be told from the reference, for the reason given."""
 
 from __future__ import annotations
 
 from .mutants import Mutant
 
-Change = tuple[str, str, str]  # function, statement, what stands there instead
+Change = tuple[str, str, str]  # function, statement, statement in its place
 
 ONE_ROUND_MORE = "in the round that comes on top no position is left that would send or receive"
 FROM_THE_END = "the index is at least -N, and Python counts a negative one from the end: the modulo for free"

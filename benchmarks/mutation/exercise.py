@@ -45,7 +45,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Exercise:
-    """A topic's exercise: what is given, what is solved, and the tests of it."""
+    """A topic's exercise: its given code, its solutions, and its tests."""
 
     topic: str
     setup: str

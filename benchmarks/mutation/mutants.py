@@ -115,7 +115,7 @@ def _places(parent: ast.AST, function: str = "") -> Iterator[_Place]:
             within = _name_within(node, parent, function)
             if isinstance(node, (ast.expr, ast.stmt)):
                 yield _Place(within, parent, field, index, node)
-            if not isinstance(node, ast.Raise):  # what it says is no matter of checks
+            if not isinstance(node, ast.Raise):  # checks do not look at its message
                 yield from _places(node, within)
 
 
@@ -128,7 +128,7 @@ def _is_no_matter(node: ast.AST) -> bool:
 
 
 def _name_within(node: ast.AST, parent: ast.AST, function: str) -> str:
-    """What the code inside a node belongs to: a function of the exercise, or a method and its class."""
+    """The owner of the code inside a node: a function of the exercise, or a method and its class."""
     if isinstance(node, ast.ClassDef) or (isinstance(node, ast.FunctionDef) and not function):
         return node.name
     if isinstance(node, ast.FunctionDef) and isinstance(parent, ast.ClassDef):

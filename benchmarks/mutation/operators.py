@@ -1,4 +1,4 @@
-"""What a small fault is: functions from a node of a syntax tree to what may stand there by mistake.
+"""Small faults: functions from a node of a syntax tree to nodes that may stand there by mistake.
 
 The usual operators of mutation testing, and those that distributed programs suggest: a dropped modulo, the
 wrong neighbour, a forgotten group, a wait that is missing, a collective that is called twice.

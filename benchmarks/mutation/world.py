@@ -28,12 +28,12 @@ HUNG, ENDED = "the tests did not end", "the process of the tests ended"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the tests said of a mutant.
+    """The tests' verdict on a mutant.
 
     Attributes:
         test: the cell that failed; "" when none did.
-        mistake: the title of what a check found; what was raised, when no check said what is wrong.
-        text: what a student would read.
+        mistake: the title of a check's finding; else the exception that was raised.
+        text: for a student to read.
         is_told: whether it was a check that failed, as it should be.
     """
 
@@ -104,7 +104,7 @@ class Lane:
         self._connection: Connection | None = None
 
     def examine(self, exercise: Exercise, mutant: Mutant | None) -> Verdict:
-        """What the tests say of a mutant, or of the reference itself."""
+        """The tests' verdict on a mutant, or on the reference itself."""
         if self._process is None:
             self._start()
         try:

@@ -1,4 +1,4 @@
-"""What is measured on two nodes. `__main__` makes the nodes, and names them in the environment."""
+"""Measurements on two nodes. `__main__` makes the nodes, and names them in the environment."""
 
 from __future__ import annotations
 

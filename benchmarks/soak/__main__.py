@@ -51,4 +51,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("Interrupted; what went wrong until then is above.")
+        sys.exit("Interrupted; all failures until then are above.")

@@ -1,4 +1,4 @@
-"""What one rank does in a program, as the `oracle` sees it."""
+"""Actions of one rank in a program, as the `oracle` sees them."""
 
 from __future__ import annotations
 
@@ -60,4 +60,4 @@ class End:
 
 
 Action = Join | Message | Await | Make | End
-Stage = tuple[Action, ...]  # what a rank does between two stamps
+Stage = tuple[Action, ...]  # actions of a rank between two stamps

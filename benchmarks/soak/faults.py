@@ -27,7 +27,7 @@ class Site:
     rng: random.Random
 
 
-# --- the faults: what the rank does instead of the statement; None where the fault makes no sense ----------
+# --- the faults: actions in place of the statement; None where the fault makes no sense --------------------
 
 
 def skip(site: Site) -> tuple | None:

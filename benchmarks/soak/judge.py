@@ -21,11 +21,11 @@ from .world import Outcome, World
 
 TIMEOUT = 60.0  # seconds for one program, which only a hang needs: the longest legal ones take a few
 POLLING_TIMEOUT = 8.0  # where nothing else can end a hang
-PROGRAMS_A_WORLD = 25  # before it is ended: what one program leaves must not harm the next ones
+PROGRAMS_A_WORLD = 25  # before it is ended: remains of one program must not harm the next ones
 
 
 class Verdict(Enum):
-    """What an outcome says of `fourranks`."""
+    """The meaning of an outcome for `fourranks`."""
 
     COMPLETED = "completed"
     DETECTED = "detected"
@@ -63,7 +63,7 @@ class Judgement:
 
     @property
     def is_deadlock(self) -> bool:
-        """Whether it got stuck for sure and was told so: what is timed."""
+        """Whether it got stuck for sure and was told so; such programs are timed."""
         certain = self.trial.forecast.fate is Fate.FAILS
         return certain and self.verdict is Verdict.DETECTED and isinstance(self.outcome.error, DeadlockError)
 
@@ -123,7 +123,7 @@ def _batch(each: Trial) -> tuple[int, int]:
 
 
 def verdict(expected: Forecast, error: Exception | None, restarted: bool = False) -> Verdict:
-    """What it says of `fourranks` that a program with this forecast ended with this error.
+    """The meaning for `fourranks` of a program's error, given its forecast.
 
     Args:
         expected: the forecast.

@@ -1,10 +1,10 @@
-"""What must become of a program, by simulating its ranks; knows nothing of `fourranks.watch`.
+"""Foretells the end of a program by simulating its ranks; knows nothing of `fourranks.watch`.
 
 Two simulations bound what a backend may do. The patient one lets a rank leave a collective only when every
 member of the group has come to it; the hasty one lets it leave as soon as it cannot need anyone else: the
 source of a broadcast at once, for instance. A send meets its receive in both, as it does in Gloo. What
-completes in the patient simulation must complete, what gets stuck in the hasty one must get stuck; the rest
-may do either.
+completes in the patient simulation must complete, a rank that gets stuck in the hasty one must get stuck; the
+rest may do either.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TO_DESTINATION = ("gather", "reduce")
 
 
 class Fate(Enum):
-    """What a program must come to."""
+    """The end that a program must come to."""
 
     COMPLETES = "completes"
     FAILS = "must fail"
@@ -87,7 +87,7 @@ class _Issued:
     action: Join | Message | Make
     place: int = 0  # of a collective in its group
     matched: bool = False  # of a message
-    contradicts: bool = False  # what another rank has issued at the same place
+    contradicts: bool = False  # another rank's call at the same place
 
 
 class Simulation:

@@ -17,7 +17,7 @@ COLUMNS = (
 
 
 def problem(judgement: Judgement) -> str:
-    """One program, what was to become of it and what did; it runs as a cell with HELPERS before it."""
+    """One program, its forecast and its end; it runs as a cell with HELPERS before it."""
     trial, outcome = judgement.trial, judgement.outcome
     error = "".join(traceback.format_exception_only(outcome.error)) if outcome.error else "no error"
     parts = [

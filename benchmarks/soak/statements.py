@@ -102,7 +102,7 @@ class Side:
         return [(self.message(rank, step, self.handle),)]
 
     def message(self, rank: int, step: int, handle: str | None) -> Message:
-        """What the rank does in this step."""
+        """The rank's actions in this step."""
         peer = None if self.peer is None else evaluate(self.peer, rank, step)
         nbytes = self.numel * ITEM_SIZE[self.dtype]
         return Message(self.op, self.group, peer, self.tag, nbytes, self.dtype, handle)

@@ -76,14 +76,14 @@ assert kept == ["a variable of rank", rank]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one program.
+    """The end of one program.
 
     Attributes:
         error: the error that it ended with, if any.
         seconds_to_error: from the last rank's getting stuck until the error was raised.
         seconds_to_usable: the same, until an all-reduce has been done after it.
         restarted: whether all ranks had to be started again and lost their variables.
-        unusable: what was wrong with the world afterwards; "" if nothing was.
+        unusable: the fault of the world afterwards; "" if it had none.
     """
 
     error: Exception | None
@@ -149,7 +149,7 @@ class World:
         return max(there, default=None)
 
     def _unusable(self) -> str:
-        """What is wrong with the world, by communicating in it and looking at a variable from before."""
+        """Find a fault of the world, by communicating in it and looking at a variable from before."""
         try:
             self._group.execute(ALL_REDUCE, timeout=CHECK_TIMEOUT)
             self._usable_at = time.monotonic()

@@ -908,7 +908,7 @@ compare(observed, yours=rank_0, unit="%", title="Rank 0, while it waits for rank
 #
 # **Control flow or data flow?** CPUs were built for programs that decide at every step what comes next.
 # Training is the opposite: the same graph of operations over and over, known beforehand. Given a *static*
-# graph, a compiler can decide where each tensor lives, what is fused, and when a transfer has to start to be
+# graph, a compiler can decide where each tensor lives, what to fuse, and when a transfer has to start to be
 # in time. `torch.compile` and JAX do a part of that. It is an open question how much should be planned in
 # advance, and how much decided at run time.
 

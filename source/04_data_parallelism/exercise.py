@@ -244,7 +244,7 @@ check.average_gradients(average_gradients, world_sizes=(6,), seed=2402)
 #     self._ready.add(parameter)
 #     while self._waiting and self._waiting[-1] in self._ready:
 #         self._synchronize(self._waiting.pop())</pre>
-# What is missing: <code>no_sync()</code>, and the error of a second backward.
+# Missing: <code>no_sync()</code>, and the error of a second backward.
 # </details>
 # <details><summary>Hint 4: no_sync</summary>
 # Under <code>@contextmanager</code>, the code before <code>yield</code> runs on entering and the code after
@@ -875,7 +875,7 @@ check.local_sgd_round(local_sgd_round, world_sizes=(6,), seed=2408)
 
 # %% nbgrader={"grade": false, "grade_id": "top_k_compressor", "locked": false, "schema_version": 3, "solution": true, "task": false}
 class TopKCompressor:
-    """Averages gradients over the ranks by their largest elements; what is not sent is kept and sent later.
+    """Averages gradients over the ranks by their largest elements; the rest is kept and sent later.
 
     Args:
         ratio: share of the elements that each rank sends in a step, above 0 and at most 1.

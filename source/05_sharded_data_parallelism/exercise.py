@@ -906,7 +906,7 @@ class FullyShardedDataParallel(ShardedModule):
             return super().forward(*args, **kwargs)
 
     def _pack(self, tensor: torch.Tensor) -> object:
-        """What autograd keeps until backward: of a gathered parameter no more than how to find it again."""
+        """Kept by autograd until backward: of a gathered parameter no more than how to find it again."""
         memory = tensor.untyped_storage().data_ptr()
         for sharded, full in self._in_use.items():
             if full.untyped_storage().data_ptr() == memory:
@@ -993,7 +993,7 @@ class PrefetchingFullyShardedDataParallel(FullyShardedDataParallel):
         ### BEGIN SOLUTION
         super().finish_gradient_synchronization()
         self._settle(in_flight=0)
-        self._free(self._by_shard.values())  # what was gathered in vain
+        self._free(self._by_shard.values())  # those gathered in vain
 
     def _gather(self, sharded: ShardedParameter) -> torch.Tensor:
         full = super()._gather(sharded)

@@ -236,7 +236,7 @@ def put_together(x: torch.Tensor, dim: int, group: dist.ProcessGroup | None) -> 
 
 
 def share(size: int, group: dist.ProcessGroup | None) -> int:
-    """What each rank has of so many elements."""
+    """Each rank's share of so many elements."""
     world_size = dist.get_world_size(group)
     if size % world_size:
         raise ValueError(

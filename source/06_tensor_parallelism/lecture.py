@@ -1162,7 +1162,7 @@ print(f"scale, after an all-reduce of its gradient: {summed:.0e}")
 #
 # How many bytes does it send? f and g took one all-reduce in each pass. Now there are an all-gather and a
 # reduce-scatter in each pass, and an all-reduce *is* a reduce-scatter and an all-gather. So the bytes are the
-# same; what is new is that between the two halves each rank works on its own tokens only.
+# same; new is that between the two halves each rank works on its own tokens only.
 
 # %% [markdown]
 # ## 8. Why it wants NVLink

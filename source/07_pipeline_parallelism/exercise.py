@@ -448,7 +448,7 @@ def run_pipeline(
 
 
 class Stage:
-    """A rank's part of a pipeline: what it computes, what it sends and receives, and what is alive."""
+    """A rank's part of a pipeline: its tasks, its messages, and its microbatches that are alive."""
 
     TOWARDS = {"F": 1, "B": -1}  # activations go to the next stage, gradients to the one before
 

@@ -799,7 +799,7 @@ class PassOn(torch.autograd.Function):
 
 
 def passed_on(tensor: torch.Tensor, group: dist.ProcessGroup | None, by: int) -> torch.Tensor:
-    """What the rank so many places before has, while this rank's own goes as far the other way."""
+    """The tensor of the rank so many places before, while this rank's own goes as far the other way."""
     rank, num_ranks = dist.get_rank(group), dist.get_world_size(group)
     arriving = torch.empty_like(tensor, memory_format=torch.contiguous_format)
     pair = [

@@ -26,7 +26,7 @@
 # | tool | shows |
 # |---|---|
 # | `%%ranks --trace` | when each rank computed, communicated and waited; every collective with its bytes and its line |
-# | `%ranks dashboard` | live: what each rank does and waits for, and its memory |
+# | `%ranks dashboard` | live: each rank's call, the ranks that it waits for, and its memory |
 # | `%ranks` | the ranks' states and memory now |
 # | a deadlock's explanation | which rank waits where, and for which other rank |
 # | `%%ranks` with a variable's name | the variable on every rank; equal values are shown once |

@@ -32,7 +32,7 @@ def cells(topic: str, wanted: Callable[[dict], bool]) -> list[str]:
 
 
 def names(source: str, filename: str) -> dict:
-    """What some code defines when it is run as a notebook's cell is."""
+    """The definitions of some code when it is run as a notebook's cell is."""
     defined = {"__name__": "__main__"}
     exec(_compiled(source, f"<{filename}>"), defined)
     return defined
@@ -43,7 +43,7 @@ _compiled = functools.cache(functools.partial(compile, mode="exec"))
 
 
 def solutions(topic: str) -> dict:
-    """What the solved cells of a topic's exercise define."""
+    """The definitions of the solved cells of a topic's exercise."""
     lines = "\n\n".join(cells(topic, is_needed)).splitlines()
     return names("\n".join(line for line in lines if not line.startswith("%")), "exercise")
 
@@ -60,12 +60,12 @@ def sources(topic: str, operations: Iterable[str]) -> list[str]:
 
 
 def wrong_solutions(topic: str, operation: str) -> dict:
-    """What the module of wrong solutions for this check defines."""
+    """The definitions of the module of wrong solutions for this check."""
     return names("\n".join(sources(topic, [operation])), operation)
 
 
 class Mistaken(NotebookFunction):
-    """The handle to a wrong solution; what ranks a check leaves serve the next one, of the same libraries."""
+    """The handle to a wrong solution; ranks that a check leaves serve the next one, of the same libraries."""
 
     _kept: ClassVar[tuple[tuple[str, ...], Worlds]] = ((), Worlds())
 

@@ -1,4 +1,4 @@
-"""What the processes of `test_pool` do. They import this module, and so it imports little."""
+"""Tasks for the processes of `test_pool`. They import this module, and so it imports little."""
 
 import atexit
 import os

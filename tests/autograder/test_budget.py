@@ -1,4 +1,4 @@
-"""Budgets and forbidden calls, on records written by hand: what is counted, and what a broken rule says."""
+"""Budgets and forbidden calls, on records written by hand: their counts, and the message of a broken rule."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an instructor hands out: a course that runs and checks, without solutions and hidden tests."""
+"""An instructor hands out a course that runs and checks, without solutions and hidden tests."""
 
 import functools
 import json
@@ -44,7 +44,7 @@ def unpacked(bundle) -> Path:
 
 
 def kept_back(topic: str) -> Iterator[str]:
-    """What students are not to see of an exercise: solutions, answers in words, hidden tests."""
+    """The parts of an exercise that students are not to see: solutions, answers in words, hidden tests."""
     for cell in read(COURSE / "source" / topic / "exercise.py", topic).cells:
         regions = [region[2] for region in REGION.finditer(cell.source)]
         if cell.metadata.get("nbgrader", {}).get("solution") and not regions:

@@ -1,4 +1,4 @@
-"""The capstone's simulated time, by hand: what work and collectives cost, and that no clock goes in."""
+"""The capstone's simulated time, by hand: the cost of work and collectives, and that no clock goes in."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Checks are made of generators of cases: what they take, what `help` says of them, and what they judge."""
+"""Checks are made of generators of cases: their arguments, their `help`, and their verdicts."""
 
 import inspect
 import sys

@@ -1,4 +1,4 @@
-"""What holds for every check, on real ranks: solutions pass, a wrong one fails for its own reason.
+"""Every check, on real ranks: solutions pass, a wrong one fails for its own reason.
 
 What a single exercise asks beyond that is in `test_checks_<topic>.py`. With the arguments of its own test
 cells a solution runs in `tests/class`.
@@ -30,7 +30,7 @@ class Part:
 
     Attributes:
         topic: whose exercise it is.
-        names: what each check is for, by the check's name, where that is another name.
+        names: of the checked code, by the check's name, where that is another name.
         behind_wire: for some checks a mistake that another process makes, too.
         operations: the checks; by default all of the topic.
         more: arguments that a hidden test might give, by check; "" stands for all that are not named.
@@ -338,12 +338,12 @@ def test_a_wrong_solution_fails_for_its_own_reason_and_gets_the_hint_meant_for_i
 
 
 def verdict_of(operation: str, function: Function, kinds: str, phrase: str, limits: Limits) -> Verdict:
-    """What the first failing case says; where that is not what is looked for, what all of them say."""
+    """The text of the first failing case; where that does not match, the text of all of them."""
     function.until_failure = True
     verdict = failure_of(operation, function, **limits).verdict
     if shelf.name_of(verdict.mistake) in kinds.split(" or ") and phrase in verdict.hint:
         return verdict
-    function.until_failure = False  # what failing cases have in common takes all of them
+    function.until_failure = False  # it takes all failing cases to find their pattern
     return failure_of(operation, function, **limits).verdict
 
 

@@ -1,4 +1,4 @@
-"""Beyond what `test_checks` asks of exercise 02: what a check shows, and code that misbehaves."""
+"""Beyond `test_checks`, for exercise 02: the display of a check, and code that misbehaves."""
 
 import os
 import re

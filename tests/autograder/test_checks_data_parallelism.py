@@ -82,11 +82,11 @@ def test_the_same_seed_draws_the_same_inputs_and_another_seed_others():
 
 
 class TestTheReferenceWrapper:
-    """What the solution does beyond what is asked of a student's."""
+    """The solution does more than is asked of a student's."""
 
     @staticmethod
     def gradient(solutions, name, use):
-        """What a weight's gradient is on two ranks after `use`; each backward makes one of rank + 1."""
+        """A weight's gradient on two ranks after `use`; each backward makes one of rank + 1."""
 
         def on_rank(wrapper, use):
             wrapped = wrapper(nn.Linear(1, 1, bias=False))

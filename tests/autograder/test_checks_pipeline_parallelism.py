@@ -115,7 +115,7 @@ def test_interleaved_schedules_are_those_of_torch(ranks, microbatches, chunks, s
 
 
 class TestTheReferencePipeline:
-    """What the solution does beyond what is asked of a student's."""
+    """The solution does more than is asked of a student's."""
 
     @staticmethod
     def losses(solutions, schedules, width=3):

@@ -72,7 +72,7 @@ def test_weights_that_are_kept_for_backward_are_told_from_layers_that_are_not_fr
 
 
 class TestTheReferences:
-    """What the solutions do beyond what is asked of a student's."""
+    """The solutions do more than is asked of a student's."""
 
     @staticmethod
     def run(solutions, use, *names, world_size=2):

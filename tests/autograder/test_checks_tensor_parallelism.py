@@ -1,4 +1,4 @@
-"""Beyond what `test_checks` asks of tensor parallelism: other right ways, what is told, the whole in use."""
+"""Beyond `test_checks`, for tensor parallelism: other right ways, messages, the whole in use."""
 
 import pytest
 import torch

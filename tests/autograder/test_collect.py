@@ -1,4 +1,4 @@
-"""What learning platforms give for download becomes submissions, whatever students called their files."""
+"""Downloads of learning platforms become submissions, whatever students called their files."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What a process takes is known from outside, also what it has let go of meanwhile."""
+"""A process's memory is known from outside, also memory that it has let go of meanwhile."""
 
 import os
 import queue

@@ -1,4 +1,4 @@
-"""What is said while a class is graded, and what the command refuses.
+"""The command that grades a class: its messages, and the things that it refuses.
 
 A class is graded in `tests/class/test_grade.py`.
 """
@@ -65,7 +65,7 @@ def course(empty, tmp_path, monkeypatch):
 
 @pytest.fixture
 def refused(course, capsys):
-    """What the command says when it refuses."""
+    """The command's message when it refuses."""
 
     def run(command):
         assert main(command.split()) == 2
@@ -277,7 +277,7 @@ def test_no_students_are_too_few(capsys, names):
 
 def test_without_a_home_it_says_what_to_set(refused, monkeypatch):
     monkeypatch.delenv("HOME")
-    monkeypatch.setattr("os.getuid", lambda: 54321)  # who has no entry in the list of users
+    monkeypatch.setattr("os.getuid", lambda: 54321)  # a user without an entry in the list of users
     assert "set the environment variable HOME" in refused("grade ps1")
 
 

@@ -53,7 +53,7 @@ def course(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def root(course, tmp_path, monkeypatch) -> Path:
-    """What is /autograder there, when the image has been built."""
+    """The folder /autograder there, when the image has been built."""
     monkeypatch.chdir(course)
     assert cli.main(["bundle", "--gradescope", "ps1", str(tmp_path)]) == 0
     for name in ("source", "submission", "results"):

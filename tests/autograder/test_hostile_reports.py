@@ -1,4 +1,4 @@
-"""Whatever ranks report in the form of a report, a check ends in a verdict, and not in an exception."""
+"""A check ends in a verdict, and not in an exception, whatever ranks report in the form of a report."""
 
 import inspect
 import itertools

@@ -1,4 +1,4 @@
-"""What students hand in is read where memory and time have an end, once, whatever is in it."""
+"""Submissions are read where memory and time have an end, once, whatever is in them."""
 
 import json
 import random
@@ -40,7 +40,7 @@ def test_a_notebook_comes_out_as_its_text_and_names(handed_in):
 
 def test_a_notebook_that_the_grader_may_not_read_stops_nothing(handed_in, monkeypatch):
     one = handed_in(NOTEBOOK)
-    monkeypatch.setattr("os.access", lambda path, mode: False)  # who runs this as root may read all
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may read all
     intake.read_all([one], [tuple(usable_cores())])
     with pytest.raises(SubmissionError, match="change its permissions"):
         intake.known(one)
@@ -123,7 +123,7 @@ def test_nothing_is_read_twice_unless_it_has_changed_or_is_to_be(content, handed
     one = handed_in(content)
     intake.read_all([one], [(usable_cores()[0],)])
     with monkeypatch.context() as patch:
-        patch.setattr(intake, "Pool", None)  # whoever reads needs it
+        patch.setattr(intake, "Pool", None)  # a reader needs it
         intake.read_all([one], [(usable_cores()[0],)])
         assert intake.known(one) if content is NOTEBOOK else pytest.raises(SubmissionError, intake.known, one)
         intake.forget(one)

@@ -1,4 +1,4 @@
-"""What processes of one sandbox can do to one another: ranks, students' cells, and what answers checks."""
+"""Processes of one sandbox are kept apart: ranks, students' cells, and the broker."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The sandbox without namespaces: what its processes reach, and that none of them is left."""
+"""The sandbox without namespaces: the reach of its processes, and that none of them is left."""
 
 import os
 import shutil
@@ -169,7 +169,7 @@ with running_in(Landlocked) as run:
     print(run({runs_a_copy!r}, timeout=100)[0].exceeded)
 """
     command = [sys.executable, "-c", grades]
-    if os.geteuid() == 0:  # who may not look into such a program in a container either
+    if os.geteuid() == 0:  # which may not look into such a program in a container either
         command = [sys.executable, "tests/docker_default.py", *command]
     environment = os.environ | {"PYTHONPATH": str(COURSE)}
     ran = subprocess.run(command, cwd=COURSE, env=environment, capture_output=True, text=True)
@@ -240,7 +240,7 @@ time.sleep(1000)
     while any(map(psutil.pid_exists, pids)) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not list(Path(top).glob("home/student/*"))
-    shutil.rmtree(top)  # what is left are folders and links of the grader's own
+    shutil.rmtree(top)  # only folders and links of the grader's own are left
     assert len(pids) >= 3 and not [pid for pid in pids if psutil.pid_exists(pid)]
 
 

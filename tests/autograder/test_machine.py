@@ -1,4 +1,4 @@
-"""What a machine that cannot grade is told before it costs anybody points."""
+"""A machine that cannot grade says so before it costs anybody points."""
 
 import os
 import socket
@@ -28,7 +28,7 @@ def tier(request):
 
 
 def lack_under(tier: str = "", before: Sequence[str] = (), **limits: int) -> str:
-    """What this machine lacks for a process with these hard limits, called as `resource` has them."""
+    """The machine's lack for a process with these hard limits, called as `resource` has them."""
     code = f"""if True:
         import resource
         from autograder.grading import machine

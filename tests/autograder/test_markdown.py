@@ -1,4 +1,4 @@
-"""What of a student's text gets into a page: all that can be read, and nothing that a browser would run."""
+"""A student's text gets into a page: all that can be read, and nothing that a browser would run."""
 
 from pathlib import Path
 from urllib.parse import quote
@@ -33,7 +33,7 @@ RUNS = {"script", "svg", "iframe", "style", "form", "input", "base", "meta", "ob
 
 
 def running(html: str) -> list[Tag]:
-    """What a browser would do more with than show it."""
+    """Parts that a browser would do more with than show them."""
     return [
         tag
         for tag in BeautifulSoup(html, "html.parser").find_all(True)

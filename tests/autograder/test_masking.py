@@ -1,4 +1,4 @@
-"""What is masked can be had from nowhere: not from files, not from memory, not from compiled code."""
+"""A masked name can be had from nowhere: not from files, not from memory, not from compiled code."""
 
 import json
 import subprocess
@@ -95,7 +95,7 @@ FREE = {"text of an optimizer": "True", "text of torch.distributed": "True", "a 
 
 @pytest.fixture(scope="module")
 def tried(tmp_path_factory):
-    """What the trials came to, once for each list."""
+    """The outcomes of the trials, once for each list."""
     results = {}
 
     def tried(libraries, trials):

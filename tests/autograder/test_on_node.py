@@ -1,4 +1,4 @@
-"""What a node of a cluster says before it grades, and which of its answers the driver takes."""
+"""A node of a cluster: its words before it grades, and the answers that the driver takes."""
 
 import json
 import platform

@@ -1,4 +1,4 @@
-"""What a cell came to is shown as text and pictures, as much of it as people read, and all of it visible."""
+"""A cell's outcome is shown as text and pictures, as much of it as people read, and all of it visible."""
 
 import base64
 import io

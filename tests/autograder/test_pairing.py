@@ -8,7 +8,7 @@ WAY = Way("default", 0, 1, 0)
 
 
 class Posts:
-    """What each side that was posted has been told."""
+    """The message to each side that was posted."""
 
     def __init__(self):
         self.pairing, self.told = Pairing(), []
@@ -67,7 +67,7 @@ def test_beside_a_receive_from_any_source_nothing_in_its_group_is_sure(posts):
 
 
 class Posted:
-    """What each rank that has posted a collective has been told."""
+    """The message to each rank that has posted a collective."""
 
     def __init__(self):
         self.collectives, self.told = Collectives(), []

@@ -69,7 +69,7 @@ def test_less_than_a_result_needs_is_a_problem():
 
 
 def test_a_right_result_for_which_a_rank_has_received_nothing_fails_its_case():
-    """Every value is as it should be: what is missing is the data that it must have been made of."""
+    """Every value is as it should be: the data that it must have been made of is missing."""
     inputs = [(torch.ones(3),), (torch.ones(3),)]
     case = Trial(inputs=inputs, title="a copy", verify=lambda outcomes: None, received=(0, 12))
     with pytest.raises(CheckFailed) as caught:

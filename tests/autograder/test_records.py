@@ -1,4 +1,4 @@
-"""What is remembered of a submission, and when it is to be run again."""
+"""Records of a submission, and when it is to be run again."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ def cells(**changes):
 
 @pytest.fixture
 def record():
-    """What the notebook came to, with one secret."""
+    """The outcome of the notebook, with one secret."""
     ran = cells()
     for cell in ran:
         cell.outputs = [new_output("stream", name="stdout", text=f"{cell.name}: ünder 2 s")]

@@ -1,4 +1,4 @@
-"""The pages about a class: what is counted, who is named, and that nothing of a student is more than text."""
+"""The pages about a class: their counts and names, and that nothing of a student is more than text."""
 
 import shutil
 from html.parser import HTMLParser

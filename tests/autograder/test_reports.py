@@ -1,4 +1,4 @@
-"""Reports of drivers cross the border as plain data; what comes back in another form is unreadable."""
+"""Reports of drivers cross the border as plain data; an answer in another form is unreadable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What code in a sandbox can reach, and what becomes of it when it takes too much."""
+"""Code in a sandbox: its reach, and its end when it takes too much."""
 
 import errno
 import mmap

@@ -142,7 +142,7 @@ def test_each_rank_gets_its_own_inputs_and_answers_with_value_and_arguments(func
     outcomes = function("double").run([(tensor, 3) for tensor in tensors])
     assert [outcome.value for outcome in outcomes] == [{"rank": rank, "size": 3} for rank in range(3)]
     assert [outcome.arguments[0].tolist() for outcome in outcomes] == [[0, 3, 6], [0, 3, 6], []]
-    assert tensors[0].tolist() == [0, 1, 2]  # what was passed in stays as it was
+    assert tensors[0].tolist() == [0, 1, 2]  # the argument stays as it was
 
 
 def test_a_rank_without_inputs_does_not_call_the_function(function):

@@ -1,4 +1,4 @@
-"""Which notebook is graded, whatever a student did to the one that was handed out."""
+"""The notebook that is graded, whatever a student did to the one that was handed out."""
 
 import base64
 import io

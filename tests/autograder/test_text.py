@@ -1,4 +1,4 @@
-"""Whatever a student calls a thing or prints, what is shown of it is short, visible and no formula."""
+"""Names and output of students are shown short, visible and as no formula."""
 
 import pytest
 

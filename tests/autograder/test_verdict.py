@@ -1,4 +1,4 @@
-"""What a check shows: in a real kernel, and as plain text."""
+"""The display of a check: in a real kernel, and as plain text."""
 
 import tempfile
 from fractions import Fraction

@@ -395,7 +395,7 @@ def inputs(world_size: int) -> list[tuple]:
 
 
 def without_places(calls):
-    """In no order: who is received from first, if from anyone, is chance."""
+    """In no order: the first rank to be received from, if any, is chance."""
     return Counter((call.op, call.ranks, call.nbytes, call.peer, call.root, call.reduce_op) for call in calls)
 
 

@@ -14,5 +14,5 @@ def test_the_benchmark_and_a_bare_loop_measure_the_same_thing_on_real_ranks(monk
     monkeypatch.setattr("benchmarks.bandwidth.NBYTES", 1 << 20)
     monkeypatch.setattr("benchmarks.bandwidth.TURNS", 3)
     samples = bench_by_loop()
-    assert 0.1 < next(samples) < 10  # what it comes to on a quiet machine is in benchmarks/results.md
+    assert 0.1 < next(samples) < 10  # the figure of a quiet machine is in benchmarks/results.md
     samples.close()

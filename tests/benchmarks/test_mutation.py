@@ -1,4 +1,4 @@
-"""The mutation run's parts: what is mutated, and what becomes of mutants on real ranks."""
+"""The mutation run's parts: the mutants, and their fate on real ranks."""
 
 import dataclasses
 import sys
@@ -34,7 +34,7 @@ def an_exercise(solution, *tests):
 
 
 def changes(solution):
-    """What is mutated in the lines that students write, as (before, after)."""
+    """The mutations in the lines that students write, as (before, after)."""
     indented = textwrap.indent(textwrap.dedent(solution), "    ")
     cell = f"def f(rank, world_size, group=None):\n    ### BEGIN SOLUTION\n{indented}\n    ### END SOLUTION"
     return {(mutant.before, mutant.after) for mutant in mutants(an_exercise(cell))}
@@ -48,7 +48,7 @@ def lane():
 
 
 def verdict_on(lane, solution, *tests):
-    """What the tests say when this code is in the place of the solution."""
+    """The tests' verdict when this code is in the place of the solution."""
     original = an_exercise(EXCHANGE, *tests or [CHECK])
     cell = dataclasses.replace(original.solutions[0], source=solution)
     return lane.examine(original, Mutant("a_topic", "exchange", 1, "a fault", "before", "after", cell))

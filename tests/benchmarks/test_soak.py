@@ -1,4 +1,4 @@
-"""The soak test's parts: what is drawn, planted and foretold; and a short soak on real ranks."""
+"""The soak test's parts: drawing, planting, foretelling; and a short soak on real ranks."""
 
 import random
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A class: what its students hand in, and a course's folder after the instructor's commands.
+"""A class: its students' submissions, and a course's folder after the instructor's commands.
 
 The submissions are made from the released exercise and its solution, and so follow every change of both.
 """
@@ -131,7 +131,7 @@ class Classroom:
     """A course's folder in which a class was graded.
 
     Attributes:
-        said: what each command printed.
+        said: the output of each command.
         status: each command's exit status.
         left_behind: processes that outlived the command that started them.
     """
@@ -149,7 +149,7 @@ def grade_class(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Class
 
 
 def _graded(folder: Path, students: Sequence[str]) -> Classroom:
-    """What the commands leave in a clone of the course."""
+    """The results of the commands in a clone of the course."""
     _clone(folder)
     notebooks = (read(folder / kind / TOPIC / "exercise.ipynb") for kind in ("exercises", "solutions"))
     files = _submissions(*notebooks)

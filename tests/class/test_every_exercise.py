@@ -20,7 +20,7 @@ from tests.classroom import COURSE
 pytestmark = pytest.mark.timeout(1200)  # the submissions are graded once for each topic, in its first test
 
 TOPICS = sorted({path.parent.name for path in COURSE.glob("source/*/exercise.py")} - {"02_collectives"})
-NOTHING = "\n\n\ndef {name}(*arguments, **options):\n    pass\n"  # what has only the right name
+NOTHING = "\n\n\ndef {name}(*arguments, **options):\n    pass\n"  # only the name is right
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class Question:
 
 @dataclass(frozen=True)
 class Graded:
-    """What nbgrader made of the submissions to one exercise.
+    """nbgrader's results for the submissions to one exercise.
 
     Attributes:
         questions: of the exercise, by name.
         scores: of each student, by question; None is for a person to decide.
         right: the one question that the student who left early answered rightly.
-        costs: what checks of the solution have cost, by which a class is ranked.
+        costs: of the solution, in checks by which a class is ranked.
         left_behind: processes that outlived the commands.
     """
 

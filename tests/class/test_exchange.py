@@ -1,4 +1,4 @@
-"""Everybody in a class can write in nbgrader's exchange: what is collected is each student's own."""
+"""Everybody in a class can write in nbgrader's exchange: each student's own work is collected."""
 
 import os
 import shutil

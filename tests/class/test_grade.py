@@ -95,7 +95,7 @@ class Graded:
     """A course after the command.
 
     Attributes:
-        said: what the last command printed.
+        said: the output of the last command.
         left_behind: processes that outlived the commands.
     """
 
@@ -142,7 +142,7 @@ def _stop(course: Path, mark: str, records: int, ending: int) -> None:
         text=True,
     ) as grading:
         processes: list[psutil.Process] = []
-        # There may be so many at once: what runs when Ctrl-C ends the command before is still recorded.
+        # There may be so many at once: submissions under way when Ctrl-C comes are still recorded.
         while not processes or len(list(course.glob("refereed/*/*/*.json"))) < records:
             assert grading.poll() is None, grading.stderr.read()
             time.sleep(0.02)

@@ -21,7 +21,7 @@ def classroom(grade_class):
 
 
 # Points by question; ? is for a person to decide: an answer in words, or a notebook that cannot be run.
-# What a student did not answer is worth 0 without anyone looking at it.
+# A question without an answer is worth 0 without anyone looking at it.
 QUESTIONS = """
     exchange_check exchange_explained broadcast_check reduce_check scatter_check gather_check
     ring_reduce_scatter_check ring_all_gather_check ring_all_reduce_check all_reduce_explained
@@ -49,7 +49,7 @@ DESERVED = """
 ROWS = {student: points for student, *points in map(str.split, DESERVED.strip().splitlines())}
 NOT_GRADED = ("text", "zipped", "renamed")
 
-# What a student's page must say of the question that went wrong.
+# Words on a student's page, of the question that went wrong.
 SAID = {
     "naive": "ring_all_reduce: right, but too many bytes",
     "odd": "broadcast: no result in the argument",

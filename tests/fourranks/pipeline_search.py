@@ -15,7 +15,7 @@ Kind = tuple[str, int]  # of task, and the stage
 
 
 class State(NamedTuple):
-    """Of one rank: what it has begun of each of its kinds; what it works on; what is on the wire."""
+    """Of one rank: tasks begun of each of its kinds; the task at work; messages on the wire."""
 
     begun: tuple[int, ...]
     current: int  # index of its kind; -1 if the rank is free

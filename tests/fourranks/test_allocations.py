@@ -1,4 +1,4 @@
-"""The curve of a rank's memory: what was taken and given back, and when."""
+"""The curve of a rank's memory: taken and given back, and when."""
 
 import pytest
 

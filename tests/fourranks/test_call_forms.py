@@ -208,7 +208,7 @@ def ranks():
 
 
 def both(ranks, form):
-    """What a form comes to on torch's own group and on the rank's, for each rank."""
+    """The results of a form on torch's own group and on the rank's, for each rank."""
     ranks.push(form=form)
     ranks.execute("plain_outcome, outcome_here = both(form)", timeout=60)
     return ranks.pull("plain_outcome"), ranks.pull("outcome_here")

@@ -1,4 +1,4 @@
-"""What torch.compile makes of code that communicates on a rank: what it makes of it on torch's own groups."""
+"""torch.compile makes the same of code that communicates on a rank as on torch's own groups."""
 
 from __future__ import annotations
 

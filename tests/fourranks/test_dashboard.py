@@ -1,4 +1,4 @@
-"""What a world tells while a cell runs, how a thread ends that cell, and the dashboard in a real kernel."""
+"""A world's reports while a cell runs, a thread that ends the cell, and the dashboard in a real kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader is told when ranks wait forever: real mistakes on real ranks, each explained."""
+"""Messages when ranks wait forever: real mistakes on real ranks, each explained."""
 
 from __future__ import annotations
 

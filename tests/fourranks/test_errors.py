@@ -1,4 +1,4 @@
-"""Errors carry what happened, what became of the world and what the ranks had shown; their text tells it."""
+"""Errors carry the events, the state of the world and the ranks' output; their text tells them."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ CAUSAL = [[1.0, 0.0, 0.0], [0.25, 0.75, 0.0], [0.2, 0.5, 0.3]]
 
 
 def squares(figure):
-    """What is drawn, by (row, column)."""
+    """The drawn cells, by (row, column)."""
     return {
         (int(patch.get_y()), int(patch.get_x())): patch.get_facecolor()[:3]
         for patch in figure.axes[0].patches

@@ -1,4 +1,4 @@
-"""What readers write as predictions: numbers are drawn, and a message says how to write anything else."""
+"""Readers' predictions: numbers are drawn, and a message says how to write anything else."""
 
 import numpy
 import pytest

@@ -1,4 +1,4 @@
-"""What lectures keep beside their notebooks, whatever happens to the file or the folder."""
+"""Lectures' files beside their notebooks, whatever happens to the file or the folder."""
 
 import json
 from concurrent.futures import ProcessPoolExecutor
@@ -21,7 +21,7 @@ def notebook(tmp_path, monkeypatch):
 
 
 def kept():
-    """What a kernel that has just started finds."""
+    """The entries that a new kernel finds."""
     return Journal("notes").records()
 
 

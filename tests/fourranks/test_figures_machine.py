@@ -1,4 +1,4 @@
-"""Figures of what a machine can do: what is drawn where, and that what is unknown is left out."""
+"""Figures of a machine's speed: the places of their parts, and that unknown ones are left out."""
 
 import pytest
 

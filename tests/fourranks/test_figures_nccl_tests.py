@@ -1,4 +1,4 @@
-"""What is read from the output of nccl-tests: recorded on real machines between 2019 and 2026.
+"""The output of nccl-tests is read: recorded on real machines between 2019 and 2026.
 
 The recordings come from public issues and documentation, some with lines left out:
 NVIDIA/nccl-tests#82, #128, #214, #280, #287, NVIDIA/nccl#1435, microsoft/NPKit#19.

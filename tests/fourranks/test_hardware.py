@@ -1,4 +1,4 @@
-"""What the ranks of a world get: a backend, devices, threads. The rules need no GPU."""
+"""The ranks of a world get a backend, devices, threads. The rules need no GPU."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from fourranks import hardware, zygote
 from fourranks.errors import StartError
 from fourranks.hardware import Gpus, place
 
-OLD, NEW = (2, 29, 7), (2, 30, 7)  # what torch 2.13.0 and 2.15.0 bring: only the newer lets ranks share a GPU
+OLD, NEW = (2, 29, 7), (2, 30, 7)  # of torch 2.13.0 and 2.15.0: only the newer lets ranks share a GPU
 
 
 def gpus(count: int, nccl: tuple[int, ...] = OLD, trouble: str = "") -> Gpus:

@@ -271,7 +271,7 @@ def test_a_program_may_print_more_than_a_page_and_each_line_has_its_rank(script)
     done = run([*RUN, "-n", "2", path])
     for rank in range(2):
         own = [line for line in done.stdout.splitlines() if line.startswith(f"[{rank}] ")]
-        own.remove(f"[{rank}] from C")  # what bypasses Python's streams comes by another way
+        own.remove(f"[{rank}] from C")  # output past Python's streams comes by another way
         assert own == [f"[{rank}] {number} {'x' * 100}" for number in range(count)]
     assert sorted(done.stderr.splitlines()) == ["[0] end", "[1] end"]
 

@@ -33,7 +33,7 @@ def inputs():
 
 
 def summed_over_ranks(shares, x):
-    """What tensor parallelism computes: partial sums of attention and MLP, added up before each goes on."""
+    """Tensor parallelism computes partial sums of attention and MLP, added up before each goes on."""
     x = shares[0][0](x)
     for blocks in list(zip(*shares, strict=True))[1:-1]:
         x = x + sum(block.attention(block.norm_1(x)) for block in blocks)

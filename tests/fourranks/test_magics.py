@@ -71,7 +71,7 @@ class Kernel(nbclient.NotebookClient):
         return "".join(as_text(output) for output in self.run(source, **options))
 
     def interrupt(self) -> None:
-        """What the interrupt button does: a signal to the kernel's whole process group."""
+        """Press the interrupt button: a signal to the kernel's whole process group."""
         os.killpg(os.getpgid(self.pid), signal.SIGINT)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Four ranks on NCCL that share one GPU: what a reader with one GPU sees of NCCL must be NCCL's own.
+"""Four ranks on NCCL that share one GPU: a reader with one GPU must see NCCL's own behaviour.
 
 They need a GPU and NCCL 2.30. The rules that choose the backend are tested in
 `test_hardware`, what the ranks are told in `test_cuda`; those need no GPU.

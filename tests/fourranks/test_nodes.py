@@ -1,4 +1,4 @@
-"""A world over two nodes, which are network namespaces: what works as on one machine, and how nodes fail.
+"""A world over two nodes, which are network namespaces: it works as on one machine, and nodes fail.
 
 The second node's clock is ahead by `AHEAD`, and both print a banner before anything else.
 """

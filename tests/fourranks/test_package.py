@@ -1,4 +1,4 @@
-"""`import fourranks` is quick: what it offers, and its own modules, are imported at their first use."""
+"""`import fourranks` is quick: its names, and its own modules, are imported at their first use."""
 
 import subprocess
 import sys

@@ -158,7 +158,7 @@ def test_four_parts_one_at_a_time_do_not_reach_four_ranks_in_four_rounds():
 def test_the_other_plans_meet_their_bounds():
     bounds = {
         "Telephone tree": (8 - 1).bit_length(),  # twice as many know in each round
-        "Six at a table": (6 - 1).bit_length(),  # what a rank holds doubles at most
+        "Six at a table": (6 - 1).bit_length(),  # a rank's holdings at most double
         "Short cut": 2 + 1,  # in two rounds sums double twice, and someone sends 2 * 4 parts
         "One part at a time": 2 * (4 - 1) * 4 // 4,  # sends of 4 parts, by 4 ranks a round
         "By way of a friend": (2 * 1 + 1 * 2)
@@ -178,7 +178,7 @@ def can_add_up(shape: Exchange, rounds: int) -> bool:
 
 
 def merged(arriving: frozenset, there: frozenset) -> frozenset | None:
-    """What a rank has after a message; None if it could not be sent, or would count someone twice."""
+    """The holdings of a rank after a message; None if it could not be sent, or would count someone twice."""
     if not arriving or (arriving & there and not arriving >= there):
         return None
     return arriving | there

@@ -1,4 +1,4 @@
-"""Whatever a player hands in, a board answers with one sentence, and never hangs."""
+"""A board answers any input with one sentence, and never hangs."""
 
 from __future__ import annotations
 

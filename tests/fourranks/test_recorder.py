@@ -1,4 +1,4 @@
-"""What one rank notes of its calls, from issuing to the end; the backend is a flag that the test sets."""
+"""One rank's notes of its calls, from issuing to the end; the backend is a flag that the test sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What another user of the machine can reach of a world, and what comes of it. See docs/security.md."""
+"""Another user of the machine tries to reach a world. See docs/security.md."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Payload:
 
 
 def letters(pickled: bytes) -> list[bytes]:
-    """What somebody may send to a port: noise, pickles behind any kind of length, the store's protocol."""
+    """Bytes that anyone may send a port: noise, pickles behind any kind of length, the store's protocol."""
     hello = struct.pack("=BI", 0, 0x3C85F7CE)  # torch's TCPStoreBackend.hpp
     behind_a_length = [struct.pack(f"{order}Q", len(pickled)) + pickled for order in "=!"]
     gloo_pairs = [struct.pack("=Q", number) + pickled for number in range(4)]

@@ -1,4 +1,4 @@
-"""What a trace makes of the calls of all ranks: operations, bandwidths, how ranks spent their time."""
+"""A trace is made of the calls of all ranks: operations, bandwidths, how ranks spent their time."""
 
 import json
 
@@ -14,7 +14,7 @@ from .traces import call, cell, trace
 
 
 def spans(recorded, rank):
-    """What a rank did, as [(kind, start, end)] in ms."""
+    """A rank's activity, as [(kind, start, end)] in ms."""
     return [
         (span.kind, pytest.approx(1000 * span.start), pytest.approx(1000 * span.end))
         for span in recorded.spans()[rank].spans

@@ -122,7 +122,7 @@ def test_a_ring_is_seen_with_what_every_rank_held_after_every_round(ring):
 
 
 def held_in_a_ring(rank, turns):
-    """What a ring all-reduce leaves on a rank after so many steps, by definition."""
+    """A rank's holdings after so many steps of a ring all-reduce, by definition."""
     held = [10**rank * (place + 1) for place in range(WORLD)]
     for turn in range(min(turns, WORLD - 1)):
         place = (rank - turn - 1) % WORLD

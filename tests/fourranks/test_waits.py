@@ -1,4 +1,4 @@
-"""What ranks wait for, on real ranks: programs that are legal in torch run, programs that hang are told so.
+"""Waits of real ranks: programs that are legal in torch run, programs that hang are told so.
 
 The legal programs keep some ranks waiting for longer than a proof takes.
 """

@@ -6,7 +6,7 @@ import pytest
 
 import fourranks
 
-# What each rank runs, for one of which the neighbour does not exist; and the error of that one.
+# Code of each rank, for one of which the neighbour does not exist; and the error of that one.
 RINGS = {
     "dist.send(x, rank + 1)": "There is no rank 4 in this group of 4, whose ranks are 0 to 3.",
     "dist.send(x, rank - 1)": "There is no rank -1 in this group of 4, whose ranks are 0 to 3.",

@@ -166,7 +166,7 @@ def _cell(name: str, text: str, **fields: object) -> NotebookNode:
 
 @dataclass(frozen=True)
 class Outside:
-    """What is around a sandbox: a course with grades, a port, a process, shared memory."""
+    """The surroundings of a sandbox: a course with grades, a port, a process, shared memory."""
 
     course: Path
     server: socket.socket

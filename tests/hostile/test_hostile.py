@@ -1,4 +1,4 @@
-"""What attackers get: the points they deserve, and nothing else. `corpus/` holds what they hand in."""
+"""Attackers get the points they deserve, and nothing else. `corpus/` holds their submissions."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import pytest
 from autograder.sandbox.student_process import StudentProcess
 from tests.hostile.conftest import CORPUS, HONEST, SECRET, attack
 
-# Attacks that can share a sandbox, with the points of 1 that each deserves: who gives the right answer in an
+# Attacks that can share a sandbox, with the points of 1 that each deserves: a right answer in an
 # odd way gets them. A dash has no question: it only wants to get hold of something.
 TOGETHER = """
     print_a_score                       0
@@ -91,7 +91,7 @@ TOGETHER = """
     search_its_own_memory               0
 """
 # Attacks that bring the sandbox down, or spoil the process for the cells. The answers before and after them
-# keep their points. Last: what their page says.
+# keep their points. Last: words on their page.
 ALONE = """
     patch_comparisons           0  exchange
     patch_the_autograder        0  exchange
@@ -110,7 +110,7 @@ ALONE = """
     memory_bomb                 -  more than 2 GiB of memory
     memory_bomb_in_files_without_a_name  -  more than 2 GiB of memory
 """
-# Who breaks the process for the cells, or lies in its name, has broken it for its own later cells.
+# An attack that breaks the process for the cells, or lies in its name, has broken its own later cells.
 SPOILS_WHAT_FOLLOWS = ("patch_ipython", "patch_the_autograder", "answer_instead")
 
 

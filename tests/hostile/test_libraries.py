@@ -1,4 +1,4 @@
-"""What an exercise forbids cannot be had by any way, and no way to write an answer without it is refused."""
+"""Forbidden names cannot be had by any way, and no way to write an answer without them is refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who does not shard gets no points for it, whatever they say of their memory and wherever they keep it.
+"""An answer that does not shard gets no points, whatever it says of its memory and wherever it keeps it.
 
 `memory/` has what they try: ways to have the meter in a rank's own process show less, each tried with all
 exercises in which ranks shard, and places for an optimizer's state, to be taken back one parameter at a time.
@@ -70,7 +70,7 @@ FORGED["marks_of_its_own_never_frees"] = from_shelf(
 )
 HIDDEN = {place: f"{WAYS['meter_shows_nothing']}\n{WAYS[place]}\n{UNSHARDED}" for place in PLACES}
 SEEN = "at most 42 MiB, and 16 MiB for everything else"
-# What becomes of them, as regular expressions; for all others, what they hold is seen.
+# Their ends, as regular expressions; for all others, their memory is seen.
 OTHERWISE = {
     "measured_twice_has_the_whole_state": "connections of this world have been closed",
     "kept_in_shared_memory": "PermissionError",

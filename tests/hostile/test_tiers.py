@@ -1,4 +1,4 @@
-"""What the tiers of sandbox differ in, as the table in docs/security.md has it."""
+"""The tiers of sandbox differ as the table in docs/security.md says."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Hints of exercise 03: what a benchmark may get wrong, and the formulas of bandwidths."""
+"""Hints of exercise 03: mistakes of benchmarks, and the formulas of bandwidths."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ EXPLAINED_WRONGLY = mistake("""a line that nothing explains gets an explanation
 LONG_ENOUGH_ACCUSED = mistake("""a time that is long enough is called too short
     "not finished" is for lines whose correct busbw exceeds the link. The reported figure and S / t may exceed
     it without that: do not compare these with the link.""")
-OF_VERDICTS = {  # what is wrong when a line that deserves one gets another
+OF_VERDICTS = {  # the mistake when a line that deserves one gets another
     "right": RIGHT_ACCUSED,
     "not finished": TOO_SHORT_BELIEVED,
     "algbw": ALGBW_NOT_FOUND,

@@ -1,4 +1,4 @@
-"""Hints of the capstone: what ends a training, and what makes one expensive."""
+"""Hints of the capstone: mistakes that end a training, or make it expensive."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ MISSING_SUMMAND = patterned("""a contribution is missing
 REPEATED_SUMMAND = patterned("""a contribution is counted twice
     A contribution is added twice: the received tensor already contains the sums of earlier steps.""")
 AVERAGED = mistake("""the mean in place of the sum
-    Each number is the sum divided by the number of ranks. What is wanted is the sum itself.""")
+    Each number is the sum divided by the number of ranks. The task is the sum itself.""")
 VALUE = patterned("""wrong values
     Try the smallest failing case by hand. Two frequent reasons: a tensor read before its wait(), and a
     buffer received into while it is still being sent.""")

@@ -1,4 +1,4 @@
-"""Prints how much memory it has, what it holds and where it is, to find a mistake."""
+"""Prints its memory, its variables and its place, to find a mistake."""
 
 import inspect
 import logging

@@ -99,7 +99,7 @@ def everybody_averages(data, pipeline, tensor):
 
 
 def a_group_for_each_rank(data, pipeline, tensor):
-    """Makes the same group once for each of its members, who keep different ones."""
+    """Makes the same group once for each of its members, which keep different ones."""
     refuse(data, pipeline, tensor)
     sizes, groups = (data, pipeline, tensor), []
     for axis in range(3):
