@@ -152,6 +152,18 @@ def test_docstrings_of_public_functions_open_with_a_verb():
     assert found and [each for each in found if noun.match(each[-1])] == []
 
 
+def test_docstrings_do_not_open_with_what_or_who():
+    described_by = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    opened = [
+        (path.relative_to(COURSE).as_posix(), (ast.get_docstring(node) or "").partition("\n")[0])
+        for folder in ("autograder", "benchmarks", "fourranks", "tests", "tools", "website")
+        for path in (COURSE / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, described_by)
+    ]
+    assert [each for each in opened if re.match(r"(What|Who)(m|ever)?\b", each[-1])] == []
+
+
 @pytest.fixture
 def course(tmp_path):
     """The names of both packages' modules, in files that import nothing."""

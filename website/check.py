@@ -14,7 +14,7 @@ HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 
 @dataclass
 class Page:
-    """What a page has that others refer to, and what it refers to."""
+    """Anchors and links of a page, and its pictures."""
 
     names: set[str] = field(default_factory=set)  # places that a link can lead to
     links: list[str] = field(default_factory=list)

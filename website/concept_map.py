@@ -26,7 +26,7 @@ Point: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True)
 class Arrow:
-    """What is needed for what, and which part of it."""
+    """The need of one topic for another, or for a part of it."""
 
     start: str
     end: str

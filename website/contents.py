@@ -1,4 +1,4 @@
-"""What the site has, and in which order.
+"""The contents of the site, in their order.
 
 Notebooks are found; any other page is listed here, and the build fails when one of docs/ is not.
 """

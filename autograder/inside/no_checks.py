@@ -1,4 +1,4 @@
-"""What `from autograder import check` finds in the sandbox: nothing is checked there, but by the referee."""
+"""Stands for `autograder.check` in the sandbox: nothing is checked there, but by the referee."""
 
 from __future__ import annotations
 

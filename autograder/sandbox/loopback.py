@@ -41,7 +41,7 @@ _SENT: dict[str, Callable[[int, int], float]] = {
 
 @dataclass(frozen=True)
 class LoopbackTraffic:
-    """What Linux has counted on a loopback.
+    """Linux's counts on a loopback.
 
     Attributes:
         resent: segments of TCP's that were sent again.

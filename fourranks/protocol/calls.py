@@ -141,7 +141,7 @@ class Tracing:
 
 @dataclass(frozen=True)
 class Profile:
-    """What torch.profiler saw of one cell."""
+    """The record of torch.profiler of one cell."""
 
     MARK: ClassVar[str] = "fourranks clock"  # an event by which the profiler's clock is aligned with ours
 

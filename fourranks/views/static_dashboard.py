@@ -1,4 +1,4 @@
-"""What `%ranks dashboard` shows where the packages of its live view are not installed: one moment."""
+"""The dashboard where the packages of its live view are not installed: one moment."""
 
 from __future__ import annotations
 

@@ -332,7 +332,7 @@ def audit(log: list[dict], link: float) -> list[str]:
 
 
 def verdict(line: dict, link: float) -> str:
-    """What the figure of one line is."""
+    """The verdict on one line's figure."""
     name, size, seconds, n = (line[key] for key in ("collective", "num_bytes", "seconds", "world_size"))
     right = busbw(name, size, seconds, n)
     if right > link:

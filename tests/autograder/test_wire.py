@@ -1,4 +1,4 @@
-"""What `wire` carries comes out as it went in; everything else is refused, on both sides."""
+"""Values that `wire` carries come out as they went in; everything else is refused, on both sides."""
 
 import contextlib
 import enum

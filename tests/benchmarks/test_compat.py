@@ -1,4 +1,4 @@
-"""What `make compat` says of the pairs of Python and torch that it has tried."""
+"""`make compat` reports on the pairs of Python and torch that it has tried."""
 
 import sys
 

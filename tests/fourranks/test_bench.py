@@ -1,4 +1,4 @@
-"""What `bench` times, on real ranks; where times matter, each rank has a clock that `run` puts forward."""
+"""`bench` takes times on real ranks; where times matter, each rank has a clock that `run` puts forward."""
 
 import statistics
 

@@ -29,7 +29,7 @@ only_rank_0 = model if rank == 0 else None
 
 
 class Editor:
-    """What JupyterLab's editor asks the kernel."""
+    """JupyterLab's editor asks the kernel."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._client = kernel.km.blocking_client()
@@ -45,7 +45,7 @@ class Editor:
         return [before[: reply["cursor_start"]] + match + "|" + after for match in reply["matches"]]
 
     def menu(self, text: str) -> list[dict]:
-        """What JupyterLab's menu shows of each completion, for a cursor at the end."""
+        """The entries of JupyterLab's menu, for a cursor at the end."""
         reply = self._client.complete(text.rstrip("|"), len(text) - 1, reply=True, timeout=60)["content"]
         return reply["metadata"]["_jupyter_types_experimental"]
 

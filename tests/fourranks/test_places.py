@@ -43,7 +43,7 @@ def test_the_text_of_cells_is_told_and_that_of_files_is_not(cell):
 
 
 def _ask_in(folder: Path, text: str):
-    """What `caller` says when it is called by a function of a module in this folder."""
+    """The result of `caller` when a function of a module in this folder calls it."""
     folder.mkdir(parents=True)
     module = folder / "module.py"
     module.write_text(text)

@@ -158,7 +158,7 @@ def test_the_picture_of_a_deadlock_has_a_contrast_of_four_and_a_half(ink, ground
 
 
 def in_dark(colours: np.ndarray) -> np.ndarray:
-    """What `invert(1) hue-rotate(180deg)` makes of colours in a browser, from 0 to 1."""
+    """Colours, from 0 to 1, as a browser changes them by `invert(1) hue-rotate(180deg)`."""
     rotation = np.array([[-0.574, 1.430, 0.144], [0.426, 0.430, 0.144], [0.426, 1.430, -0.856]])
     return ((1 - colours) @ rotation.T).clip(0, 1)
 

@@ -1,4 +1,4 @@
-"""What data-parallel training may communicate in one step, and the first rule that a rank's calls break.
+"""Rules for the traffic of data-parallel training in one step, and the first one that a rank's calls break.
 
 Pure functions over recorded calls; called by the checks of exercise 04. Gradients are expected to become
 ready in the reverse order of the parameters, so models whose order is checked have to be of that kind.

@@ -11,7 +11,7 @@ PORT = 20_000
 
 
 def sockets():
-    """What each thread of this process has opened, in a handler of a signal."""
+    """The files that each thread of this process has opened, in a handler of a signal."""
     opened, handled, libc = [], threading.Event(), ctypes.CDLL(None)
 
     @ctypes.CFUNCTYPE(None, ctypes.c_int)
