@@ -22,6 +22,7 @@ from traitlets.config import Config
 from autograder.inside import wire
 from autograder.inside.call_on_rank import by_value
 from autograder.inside.runs import NotDefined, RunFailed
+from fourranks.rank.telling import name_module_of_cells
 from fourranks.shipping import notebook_cells
 
 MAX_TEXT = 100_000  # characters of a cell's text that are kept
@@ -76,6 +77,11 @@ class _QuietShell(InteractiveShell):
 
     def ask_exit(self) -> None:
         """Go on, as the cells after `exit` or `quit()` may have answers in them."""
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """Make a traceback quickly, though it may have a thousand frames of cells."""
+        name_module_of_cells(sys.exc_info()[2])
+        super().showtraceback(*args, **kwargs)
 
     def _showtraceback(self, kind: type, error: BaseException, traceback: list[str]) -> None:
         """Keep what IPython would print."""

@@ -37,6 +37,7 @@ from .telling import (
     by_python,
     in_pythons_words,
     message_of,
+    name_module_of_cells,
     told,
     where_left,
     without_own_frames,
@@ -151,6 +152,7 @@ class RankShell(InteractiveShell):
         def structured_traceback(
             kind: type, error: BaseException, begin: TracebackType | None = None, *args: Any, **kwargs: Any
         ) -> list[str]:
+            name_module_of_cells(begin)
             try:
                 return by_ipython(kind, error, begin, *args, **kwargs)
             except Exception:  # too few descriptors or too little memory is left for it

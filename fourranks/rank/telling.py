@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import builtins
+import inspect
 import itertools
+import os
 import re
 import sys
 import traceback
@@ -12,7 +14,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from ..protocol.places import Line, place
+from ..protocol.places import Line, cell_name, place
 from ..protocol.progress import Handled
 from ..protocol.remote_error import ErrorWithData, RemoteError
 from .frames import Owner, owner, stands_between
@@ -117,6 +119,17 @@ def without_own_frames(first: TracebackType | None) -> TracebackType | None:
     for part, following in itertools.zip_longest(shown, shown[1:]):
         part.tb_next = following
     return shown[0] if shown else None
+
+
+def name_module_of_cells(first: TracebackType | None) -> None:
+    """Tell `inspect` the module of a traceback's cells, which it would look for among all modules.
+
+    Torch brings thousands of them, and IPython asks several times for each frame: a recursion without end,
+    which has a thousand frames, would take half a minute to show.
+    """
+    for file in {part.tb_frame.f_code.co_filename for part in _chain(first)}:
+        if cell_name(file):
+            inspect.modulesbyfile.update(dict.fromkeys((file, os.path.abspath(file)), "__main__"))
 
 
 def _chain(first: TracebackType | None) -> Iterator[TracebackType]:

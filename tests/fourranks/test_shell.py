@@ -6,6 +6,8 @@ import jupytext
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
+from fourranks.errors import RankError
+
 SOURCE = Path(__file__).parents[2] / "source"
 IPYTHONS = [
     "%time 1",
@@ -93,3 +95,22 @@ def test_a_cell_awaits_at_its_top_level(shared_group, cell):
         "import asyncio, contextlib\nnothing = contextlib.nullcontext()\nasync def five():\n    yield 5"
     )
     assert shared_group.execute(cell).text(0).splitlines()[-1].endswith("5")
+
+
+def test_the_traceback_of_a_recursion_without_end_takes_no_look_at_all_modules_for_each_frame(group):
+    group.execute(
+        "import inspect\n"
+        "looks, is_module = 0, inspect.ismodule\n"
+        "def counted(thing):\n"
+        "    global looks\n"
+        "    looks += 1\n"
+        "    return is_module(thing)\n"
+        "inspect.ismodule = counted\n"
+        "def endless(n):\n"
+        "    return endless(n + 1)"
+    )
+    with pytest.raises(RankError, match="RecursionError") as caught:
+        group.execute("endless(0)", ranks=[0])
+    assert "endless(n + 1)" in str(caught.value)
+    modules, looks = group.pull("(len(__import__('sys').modules), looks)", ranks=[0])[0]
+    assert looks < 100 * modules, "a recursion has a thousand frames"
