@@ -103,9 +103,12 @@ class Script:
         if self._backend_of_program != "auto":
             kwargs["backend"], args = self._backend_of_program, args[1:]
         TORCH_INIT(*args, **kwargs)
-        if distributed_c10d.get_backend() == "gloo":
+        world = _world()
+        backends = {world._get_backend(device) for device in world._device_types}
+        gloo: list[Any] = [each for each in backends if isinstance(each, dist.ProcessGroupGloo)]
+        for backend in gloo:  # the only one, or the one for the CPU beside NCCL
             # A rank that destroys the group at once would close connections that others still open.
-            _world().inner.barrier().wait()
+            backend.barrier().wait()
 
     def _tell(self, backends: set[str]) -> None:
         """Say, once, which group the script got, and on which backend if it asked for another."""
