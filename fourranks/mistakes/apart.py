@@ -58,6 +58,8 @@ def _same_calls_in_another_order(scene: Scene, parting: Parting) -> str | None:
     later, their_later = _line_of(answer, behind), _line_of(mine.op, their_behind)
     if later is None or their_later is None:
         return None
+    if _comes_to(scene, parting, their_later, behind):
+        return None  # it makes that call, too: one more than the other rank
     if mine.op == theirs.op:
         return None if _group(mine) == _group(theirs) else GROUPS_IN_ORDER
     ours, others = _sides(scene, parting)
@@ -68,6 +70,15 @@ def _same_calls_in_another_order(scene: Scene, parting: Parting) -> str | None:
         f"{name_ranks(others)} {_call(others)} {theirs.op} "
         f"({scene.at(file, their_at)}) before {mine.op} ({scene.at(file, their_later)}). "
         f"{rule if theirs.is_point_to_point else _SAME_ORDER}"
+    )
+
+
+def _comes_to(scene: Scene, parting: Parting, line: int, behind: list[tuple[str, int]]) -> bool:
+    """Tell whether the rank of a parting goes on to a line of the calls behind its own, whatever happens."""
+    around = scene.blocks(parting.line)
+    return any(at == line for _, at in behind) and all(
+        block in around or block.kind == "loop" or scene.surely_takes(parting.rank, block)
+        for block in scene.source.blocks(parting.line.file, line)
     )
 
 

@@ -394,6 +394,17 @@ def explanation(group, cell, ranks=None):
             id="two collectives swapped, one of them in common",
         ),
         pytest.param(
+            "if rank == 0:\n    dist.barrier()\ndist.all_reduce(x)\ndist.barrier()",
+            "Ranks 1-3 skipped the barrier inside `if rank == 0:` (line 2).",
+            id="a collective that one rank calls once more",
+        ),
+        pytest.param(
+            "pair = dist.new_group([0, 1])\nif rank != 1:\n    dist.all_reduce(x)\n"
+            "if rank < 2:\n    dist.all_reduce(x, group=pair)\ndist.all_reduce(x)",
+            "Rank 1 skipped the all_reduce inside `if rank != 1:` (line 3).",
+            id="a skipped collective in front of one in another group",
+        ),
+        pytest.param(
             "if rank == 0:\n    dist.barrier()\n    dist.send(x, 1)\nelif rank == 1:\n"
             "    dist.recv(x, 0)\n    dist.barrier()\nelse:\n    dist.barrier()",
             "rank 0 calls barrier (line 3) before send (line 4), rank 1 calls recv (line 6) before barrier",
