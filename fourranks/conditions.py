@@ -48,8 +48,16 @@ def _value(node: ast.expr, names: Mapping[str, int]) -> Any:
             return [_value(part, names) for part in parts]
         case ast.UnaryOp(ast.Not(), operand):
             return not _value(operand, names)
+        case ast.UnaryOp(ast.USub(), operand):
+            return -_value(operand, names)
         case ast.BinOp(left, operation, right) if type(operation) in _OPERATORS:
             return _OPERATORS[type(operation)](_value(left, names), _value(right, names))
+        case ast.Compare(
+            ast.Name("local_rank") | ast.Attribute(attr="local_rank"),
+            [operation],
+            [ast.UnaryOp(ast.USub(), ast.Constant(1))],
+        ) if type(operation) in _OPERATORS:  # -1 stands for a program without ranks
+            return _OPERATORS[type(operation)](0, -1)
         case ast.Compare(left, [operation], [right]) if type(operation) in _OPERATORS:
             return _OPERATORS[type(operation)](_value(left, names), _value(right, names))
         case ast.BoolOp(operation, parts):

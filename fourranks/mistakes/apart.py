@@ -161,7 +161,11 @@ def _left_in_front(scene: Scene, parting: Parting) -> str | None:
 def _loop_left_early(scene: Scene, parting: Parting) -> str | None:
     """Explain a call in a loop that is over on the other rank, after fewer iterations."""
     made, theirs = (scene.passes(rank, parting.line) for rank in (parting.rank, parting.other))
-    around = _not_around(scene, parting)
+    around = [
+        block
+        for block in _not_around(scene, parting)
+        if block.kind != "branch" or not scene.surely_takes(parting.other, block)
+    ]
     if theirs >= made or not around or around[0].kind not in ("loop", "try"):
         return None
     if parting.their is not None and parting.their.through.endswith(_JOIN):

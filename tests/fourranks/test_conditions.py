@@ -22,6 +22,10 @@ from fourranks.conditions import holds
         ("rank < world_size - 1", {0, 1, 2}),
         ("rank // 2 == 1 and rank + 1 < dist.get_world_size()", {2}),
         ("rank == 0 or rank == 3", {0, 3}),
+        ("rank != -1", {0, 1, 2, 3}),
+        ("local_rank != -1", {0, 1, 2, 3}),
+        ("not args.local_rank == -1", {0, 1, 2, 3}),
+        ("local_rank > -1 and rank < 2", {0, 1}),
         ("True", {0, 1, 2, 3}),
     ],
 )
@@ -48,6 +52,9 @@ def test_what_decides_alone_is_enough(condition, known):
     [
         "step == 0",
         "dist.get_rank(group) == 0",
+        "group_rank != -1",  # a rank that is no member has this number
+        "local_rank == 0",
+        "local_rank in (-1, 0)",
         "is_main()",
         "0 < rank < 3",
         "rank / 0",

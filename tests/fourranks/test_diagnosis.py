@@ -51,6 +51,12 @@ def explanation(group, cell, ranks=None):
             id="a loop left early, and another collective behind it",
         ),
         pytest.param(
+            "local_rank = rank\nfor step in range(3 + (rank == 2)):\n    if local_rank != -1:\n"
+            "        dist.all_reduce(x)\nif local_rank != -1:\n    dist.barrier()",
+            "Ranks 0-1,3 left the loop `for step in range(3 + (rank == 2)):` (line 3) one iteration early",
+            id="a loop left early, and a barrier wherever there are ranks",
+        ),
+        pytest.param(
             "[*map(lambda _: dist.all_reduce(x), range(3 - (rank == 2)))]",
             "(Cell In[1], line 2: [*map(lambda _: dist.all_reduce(x), range(3 - (rank == 2)))]), for rank 2. "
             "Rank 2 finished the cell. Rank 0 is in its all_reduce number 3 on line 2, rank 2 came there 2",
