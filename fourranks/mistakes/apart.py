@@ -181,7 +181,7 @@ def _loop_left_early(scene: Scene, parting: Parting) -> str | None:
         )
     causes = _may_be_left(scene, parting)
     text = f"{sentence_case(name_ranks(others))} {_how_left(scene, parting, causes, made - theirs)}"
-    if parting.call.through:
+    if parting.call.through or _makes_several(scene, parting):
         text += f"rank {parting.rank} has made {_count(made)} there, {name_ranks(others)} {theirs}."
     else:
         text += f"rank {parting.rank} is in its {parting.call.name} number {made} there, "
@@ -209,10 +209,20 @@ def _how_left(scene: Scene, parting: Parting, around: Sequence[tuple[Line, Block
         return f"{left} early, skipped iterations{less} or\nmade fewer calls in one, {kind}: "
     if branches:
         return f"{left} early, skipped iterations or {took}:\n"
-    if len(loops) > 1:
+    if len(loops) > 1 or _makes_several(scene, parting):
         return f"{left} early, or skipped iterations:\n"
     times, them = ("one iteration", "it") if missed == 1 else (f"{missed} iterations", "them")
     return f"{left} {times} early, or skipped {them}:\n"
+
+
+def _makes_several(scene: Scene, parting: Parting) -> bool:
+    """Tell whether the line of a parting makes several calls each time, so that they count no iterations."""
+    lines = stack(parting.call)
+    inner = lines[lines.index(parting.line) + 1 :]
+    if any(block.kind == "loop" for line in inner for block in scene.blocks(line)):
+        return True
+    calls = [*scene.view(parting.rank).progress.recent, parting.call]
+    return len({(call.op, stack(call)) for call in calls if parting.line in stack(call)}) > 1
 
 
 def _may_be_left(scene: Scene, parting: Parting) -> list[tuple[Line, Block]]:

@@ -57,6 +57,13 @@ def explanation(group, cell, ranks=None):
             id="a loop left early, and a barrier wherever there are ranks",
         ),
         pytest.param(
+            "def step():\n    dist.broadcast(x, 0)\n    dist.all_reduce(x)\n"
+            "for _ in range(3 - (rank == 2)):\n    step()\ndist.barrier()",
+            "Rank 2 left the loop `for _ in range(3 - (rank == 2)):` (line 5) early, or skipped iterations: "
+            "rank 0 has made 5 calls there, rank 2 4.",
+            id="a loop left early whose turns make several calls",
+        ),
+        pytest.param(
             "[*map(lambda _: dist.all_reduce(x), range(3 - (rank == 2)))]",
             "(Cell In[1], line 2: [*map(lambda _: dist.all_reduce(x), range(3 - (rank == 2)))]), for rank 2. "
             "Rank 2 finished the cell. Rank 0 is in its all_reduce number 3 on line 2, rank 2 came there 2",
