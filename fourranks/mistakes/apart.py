@@ -33,8 +33,11 @@ _DDP_COMPARES = "all_gather"  # the models' parameters, when it is made; later i
 
 
 def went_apart(scene: Scene) -> str | None:
-    """Explain where the code shows that one rank made a call that another did not make."""
-    found = [*partings(scene)]
+    """Explain where the code shows that one rank made a call that another did not make.
+
+    None that makes a group: `groups_disagree` knows more about those.
+    """
+    found = [parting for parting in partings(scene) if not parting.call.members]
     for past in (True, False):
         for sign in _SIGNS:
             for parting in found:

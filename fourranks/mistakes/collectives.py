@@ -9,7 +9,7 @@ from ..naming import details, name_ranks, sentence_case
 from ..protocol.calls import Call
 from ..scene import Scene, stack
 from ..watch import End, is_other_side
-from .apart import ANSWERS, BACKWARD, GROUPS_IN_ORDER
+from .apart import ANSWERS, BACKWARD, GROUPS_IN_ORDER, went_apart
 
 _UNKNOWN = "An exception that one rank catches is unknown to the other ranks."
 
@@ -125,7 +125,7 @@ def groups_disagree(scene: Scene) -> str | None:
             )
     if "new_group" not in ops or not (conflicts or _is_waited_for(scene, "new_group")):
         return None
-    return (
+    return went_apart(scene) or (
         "Every rank must call new_group, with the same members and in the same order, even the ranks\n"
         "that are not in the group."
     )

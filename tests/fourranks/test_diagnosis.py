@@ -578,6 +578,11 @@ def explanation(group, cell, ranks=None):
             id="a rank that does not call new_group",
         ),
         pytest.param(
+            "if rank == 0:\n    dist.barrier()\ndist.new_group()",
+            "Ranks 1-3 skipped the barrier inside `if rank == 0:` (line 2).",
+            id="a skipped barrier in front of a new_group",
+        ),
+        pytest.param(
             "pair = dist.new_group([0, 2 - rank % 2])",
             "Every rank must call new_group, with the same members and in the same order",
             id="groups with other members",
