@@ -190,7 +190,11 @@ def _loop_left_early(scene: Scene, parting: Parting) -> str | None:
         text += f"rank {parting.rank} is in its {parting.call.name} number {made} there, "
         text += f"{name_ranks(others)} called {theirs}."
     if ways := _ways_out_of(scene, parting, causes):
-        return f"{text} Look at {' and '.join(ways)}."
+        text += f" Look at {' and '.join(ways)}."
+    if turned := _turned_before(scene, parting, block):
+        return f"{text}\n{turned}"
+    if ways:
+        return text
     if len(causes) == 1 and block.text.startswith("while"):
         return f"{text} All ranks need the same number: make the condition equal on all of them."
     return f"{text} All ranks need the same number."
@@ -216,6 +220,21 @@ def _how_left(scene: Scene, parting: Parting, around: Sequence[tuple[Line, Block
         return f"{left} early, or skipped iterations:\n"
     times, them = ("one iteration", "it") if missed == 1 else (f"{missed} iterations", "them")
     return f"{left} {times} early, or skipped {them}:\n"
+
+
+def _turned_before(scene: Scene, parting: Parting, loop: Block) -> str | None:
+    """Say that the rank may as well have left out the other's call, behind this loop, by a `continue`."""
+    if parting.their is None or parting.their_line is None:
+        return None
+    (file, line, _), their_at = parting.line, parting.their_line[1]
+    exits = scene.source.exits(file, their_at)
+    for way in scene.source.exits(file, line):  # of a loop around both
+        if way in exits and way.keyword == "continue" and loop.end < way.line < their_at:
+            return (
+                f"Or rank {parting.rank} did not come to the {parting.their.name} of "
+                f"{scene.at(file, their_at)}: look at the continue in {scene.at(file, way.line)}."
+            )
+    return None
 
 
 def _makes_several(scene: Scene, parting: Parting) -> bool:

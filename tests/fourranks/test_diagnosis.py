@@ -64,6 +64,12 @@ def explanation(group, cell, ranks=None):
             id="a loop left early whose turns make several calls",
         ),
         pytest.param(
+            "for step in range(3):\n    for _ in range(2):\n        dist.all_reduce(x)\n"
+            "    if rank == 1 and step == 1:\n        continue\n    dist.broadcast(x, 0)",
+            "called 4. Or rank 1 did not come to the broadcast of line 7: look at the continue in line 6.",
+            id="a turn of a loop left between an inner loop and another collective",
+        ),
+        pytest.param(
             "[*map(lambda _: dist.all_reduce(x), range(3 - (rank == 2)))]",
             "(Cell In[1], line 2: [*map(lambda _: dist.all_reduce(x), range(3 - (rank == 2)))]), for rank 2. "
             "Rank 2 finished the cell. Rank 0 is in its all_reduce number 3 on line 2, rank 2 came there 2",
