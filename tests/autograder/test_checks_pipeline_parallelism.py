@@ -72,6 +72,14 @@ def test_a_message_past_the_neighbours_is_told_with_its_destination():
     assert "a message to rank 0" in str(failure)
 
 
+def test_a_list_that_is_no_schedule_is_told_with_what_is_no_step_in_it():
+    def waits_at_the_end(stage, num_stages, num_microbatches):
+        return [("F", 0), ("B", 0), None]
+
+    text = str(failure_of("one_f_one_b_schedule", waits_at_the_end, num_stages=(1,)))
+    assert "a list with None" in text
+
+
 def test_a_schedule_that_never_ends_is_told_with_the_step_that_waits():
     stuck = shelf.wrong_solutions(TOPIC, "one_f_one_b_schedule")["counts_the_stages_before"]
     text = str(failure_of("one_f_one_b_schedule", stuck, num_stages=(2,)))
@@ -165,7 +173,7 @@ def _return_a_number(*arguments, **keywords):
 @pytest.mark.parametrize("operation", PURE)
 def test_code_that_misbehaves_ends_in_a_verdict(operation):
     for function, kinds in (
-        (_raise, "POSSIBLE_LAYERS_REFUSED or NO_SCHEDULE or POSSIBLE_SCHEDULES_REFUSED"),
+        (_raise, "POSSIBLE_LAYERS_REFUSED or POSSIBLE_MICROBATCHES_REFUSED or POSSIBLE_SCHEDULES_REFUSED"),
         (_return_a_number, "NO_RANGE or NO_SCHEDULE or WRONG_BUBBLE"),
     ):
         function.__module__ = "__main__"  # so that ranks get it by value, as a notebook's

@@ -36,6 +36,10 @@ REFUSAL_WITHOUT_NUMBERS = mistake("""a refusal that does not say why
 NO_SCHEDULE = mistake("""not a schedule
     A schedule is a list of pairs ("F", microbatch) and ("B", microbatch), microbatches from 0. A schedule
     has no steps for waiting: a rank waits automatically for its input.""")
+POSSIBLE_MICROBATCHES_REFUSED = mistake("""a possible number of microbatches is refused
+    There may be fewer microbatches than stages, and also a single one. Only an interleaved schedule refuses
+    numbers: those that are no multiple of the number of ranks. Any multiple will do, whatever the number of
+    chunks, and on one rank any number.""")
 STEPS_MISCOUNTED = mistake("""steps that are missing, or there twice
     Each stage does a forward and a backward of each microbatch, however few there are: the warm-up cannot
     be longer than the number of microbatches, and every forward needs a backward.""")

@@ -17,7 +17,7 @@ from autograder.inside.drivers.pipeline_schedules import ReturnedSchedule
 from autograder.inside.reports import as_many, read
 from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
-from autograder.kit.mistakes import MODIFIED, Mistake
+from autograder.kit.mistakes import FROM_AN_EARLIER_CALL, MODIFIED, Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
 from autograder.kit.values import has_number, kind_of, same
@@ -186,32 +186,46 @@ def _schedule_trial(schedule: Callable[..., Schedule], numbers: tuple[int, ...])
 def _misscheduled(answers: list[ReturnedSchedule], want: list[Schedule]) -> Problem | None:
     got = []
     for stage, (answer, wanted) in enumerate(zip(answers, want, strict=True)):
+        if answer.refused is not None:
+            return Problem(
+                mistakes.POSSIBLE_MICROBATCHES_REFUSED, f"stage {stage}: a schedule", described(answer)
+            )
         schedule = _read(answer.value)
         if schedule is None:
             expected = f'stage {stage}: a list of ("F" or "B", microbatch)'
             return Problem(mistakes.NO_SCHEDULE, expected, _raw(answer))
-        if problem := _wrong_steps(schedule, wanted, stage):
+        if problem := _left_over(schedule, want, stage) or _wrong_steps(schedule, wanted, stage):
             return problem
         got.append(schedule)
     return None if got == want else _wrong_order(got, want)
 
 
+def _left_over(schedule: Schedule, want: list[Schedule], stage: int) -> Problem | None:
+    """Find the steps of other stages, too: calls share a list, and maybe the later ones fill it as well."""
+    if schedule == want[stage] or schedule not in (sum(want[: stage + 1], []), sum(want, [])):
+        return None
+    expected = f"stage {stage}: {text(want[stage])}"
+    return Problem(FROM_AN_EARLIER_CALL, expected, "these steps, together with those of other calls")
+
+
 def _read(steps: object) -> Schedule | None:
     if not isinstance(steps, (list, tuple)):
         return None
-    for step in steps:
-        if not (isinstance(step, (list, tuple)) and len(step) == 2):
-            return None
-        if step[0] not in ("F", "B") or type(step[1]) is not int:
-            return None
-    return [tuple(step) for step in steps]
+    return [tuple(step) for step in steps] if all(map(_is_step, steps)) else None
+
+
+def _is_step(step: object) -> bool:
+    if not (isinstance(step, (list, tuple)) and len(step) == 2):
+        return False
+    return step[0] in ("F", "B") and type(step[1]) is int
 
 
 def _raw(answer: ReturnedSchedule) -> str:
+    """Return what is no schedule in words, a list by the first of its elements that is no step."""
     value = answer.value
     if not isinstance(value, (list, tuple)):
         return described(answer)
-    return f"a {type(value).__name__} with {value[0]!r}" if value else f"an empty {type(value).__name__}"
+    return f"a {type(value).__name__} with {next(step for step in value if not _is_step(step))!r}"
 
 
 def _wrong_steps(schedule: Schedule, want: Schedule, stage: int) -> Problem | None:

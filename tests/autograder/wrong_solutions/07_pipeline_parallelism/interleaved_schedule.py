@@ -12,6 +12,7 @@ FAILS_AS = {
     "names_the_chunk": ("NO_SCHEDULE", "a list of pairs"),
     "accepts_any_number": ("UNEVEN_ROUNDS_ACCEPTED", "does not divide"),
     "accepts_fewer_than_ranks": ("UNEVEN_ROUNDS_ACCEPTED", "does not divide"),
+    "refuses_what_the_chunks_do_not_divide": ("POSSIBLE_MICROBATCHES_REFUSED", "the number of chunks"),
     "says_no": ("REFUSAL_WITHOUT_NUMBERS", "both numbers"),
 }
 
@@ -95,6 +96,11 @@ def accepts_any_number(stage, num_stages, num_microbatches, num_chunks=2):
 def accepts_fewer_than_ranks(stage, num_stages, num_microbatches, num_chunks=2):
     if num_microbatches > num_stages:
         refuse(num_stages, num_microbatches)
+    return right(stage, num_stages, num_microbatches, num_chunks)
+
+
+def refuses_what_the_chunks_do_not_divide(stage, num_stages, num_microbatches, num_chunks=2):
+    refuse(num_stages * num_chunks, num_microbatches)
     return right(stage, num_stages, num_microbatches, num_chunks)
 
 

@@ -11,6 +11,9 @@ FAILS_AS = {
     "starts_again_at_the_end": ("STEPS_MISCOUNTED", "needs a backward"),
     "backward_of_the_latest": ("ANOTHER_ORDER_OF_STEPS", "the drawing"),
     "goes_back_from_the_last": ("ANOTHER_ORDER_OF_STEPS", "the drawing"),
+    "refuses_fewer_than_stages": ("POSSIBLE_MICROBATCHES_REFUSED", "fewer microbatches than stages"),
+    "shares_a_list": ("FROM_AN_EARLIER_CALL", "default argument"),
+    "copies_a_shared_list": ("FROM_AN_EARLIER_CALL", "default argument"),
 }
 
 
@@ -78,3 +81,18 @@ def backward_of_the_latest(stage, num_stages, num_microbatches):
 def goes_back_from_the_last(stage, num_stages, num_microbatches):
     begin, middle, end = turns(stage, num_stages, num_microbatches)
     return begin + sum(middle, []) + end[::-1]
+
+
+def refuses_fewer_than_stages(stage, num_stages, num_microbatches):
+    if num_microbatches < num_stages:
+        raise ValueError(f"{num_microbatches} microbatches do not fill {num_stages} stages")
+    return in_turns(range(num_microbatches), num_stages - 1 - stage)
+
+
+def shares_a_list(stage, num_stages, num_microbatches, steps=[]):  # noqa: B006
+    steps += in_turns(range(num_microbatches), num_stages - 1 - stage)
+    return steps
+
+
+def copies_a_shared_list(stage, num_stages, num_microbatches, steps=[]):  # noqa: B006
+    return list(shares_a_list(stage, num_stages, num_microbatches, steps))
