@@ -108,7 +108,12 @@ class _MultiplyAdds(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = function(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        with self:  # in inference mode such an operation comes as a whole, with a multiplication inside
+            result = function.decompose(*args, **kwargs)
+        if result is not NotImplemented:
+            return result
+        result = function(*args, **kwargs)
         if function.overloadpacket in _MATRICES:
             left = args[_MATRICES[function.overloadpacket]]
             self.count += result.numel() * left.shape[-1]

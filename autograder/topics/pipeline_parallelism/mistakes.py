@@ -174,20 +174,25 @@ OTHER_PARAMETERS = mistake("""other parameters than nn.Linear's
 WRONG_OUTPUTS = mistake("""wrong outputs
     The forward is nn.Linear's: `functional.linear`.""")
 WRONG_INPUT_GRADIENTS = mistake("""wrong gradients of the input
-    The output's gradient times the weight, of the shape of the input.""")
+    The output's gradient times the weight, of the shape of the input. If only late digits differ, something
+    is rounded: compute in the dtype of the input.""")
 NOT_SPLIT = mistake("""the backward makes all gradients
     In backward, return None for weight and bias, and keep the tensors from which their gradients are
     computed.""")
 WRONG_WEIGHT_GRADIENTS = mistake("""wrong gradients of weight or bias
     backward_weight() is for one microbatch, the pending one with the earliest backward: weight.grad grows
     by the transposed output's gradient times the input, with all dimensions but the last flattened into
-    one; bias.grad by its sum over the same. It adds to existing gradients.""")
+    one; bias.grad by its sum over the same. It adds to existing gradients. If only late digits differ,
+    something is rounded: compute in the dtype of the input.""")
 SHARED_BY_LAYERS = mistake("""layers share what is pending
     backward_weight() of one layer has used a microbatch of another. Each layer keeps its own: make the list
     in __init__. A list in the body of the class, or outside of the class, is one for all layers.""")
 COMPUTED_TWICE = mistake("""right, but multiplied more than once
     Forward, backward and backward_weight take one matrix multiplication each for a microbatch:
     nn.Linear's backward, cut into two.""")
+FROZEN_COMPUTED = mistake("""right, but gradients of a frozen layer are computed
+    Nobody needs them, and a matrix multiplication is what they cost: ask for requires_grad before you
+    multiply.""")
 INPUTS_KEPT = mistake("""right, but inputs stay in memory
     Free the tensors of a microbatch once its backward_weight() is done, and compute under torch.no_grad():
     otherwise weight.grad has a graph, which keeps them.""")

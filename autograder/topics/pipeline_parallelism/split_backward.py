@@ -148,7 +148,8 @@ class _SplitBackward:
         for name, limit, got in zip(names, limits, seen.multiply_adds, strict=True):
             if got > limit:
                 expected = f"at most {counted(limit, 'multiply-add')} in {name}"
-                return Problem(mistakes.COMPUTED_TWICE, expected, f"{got:,}")
+                kind = mistakes.COMPUTED_TWICE if limit else mistakes.FROZEN_COMPUTED
+                return Problem(kind, expected, f"{got:,}")
         return None
 
     def _wrong_memory(self, seen: Split) -> Problem | None:

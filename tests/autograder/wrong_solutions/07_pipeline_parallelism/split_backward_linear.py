@@ -3,6 +3,9 @@ FAILS_AS = {
     "Linear": ("RAISED", "Read the line"),
     "PlainBackward": ("NOT_SPLIT", "return None for weight and bias"),
     "ComputesTwice": ("COMPUTED_TWICE", "one matrix multiplication each"),
+    "ComputesTwiceInInferenceMode": ("COMPUTED_TWICE", "one matrix multiplication each"),
+    "ComputesWhatIsFrozen": ("FROZEN_COMPUTED", "before you multiply"),
+    "RoundsToFloat32": ("WRONG_WEIGHT_GRADIENTS", "something is rounded"),
     "LatestFirst": ("WRONG_WEIGHT_GRADIENTS", "with the earliest backward"),
     "InOrderOfForwards": ("WRONG_WEIGHT_GRADIENTS", "with the earliest backward"),
     "AllAtOnce": ("WRONG_WEIGHT_GRADIENTS", "is for one microbatch"),
@@ -35,6 +38,29 @@ class ComputesTwice(Split):
     def input_gradient(self, gradient, weight):
         gradient.reshape(-1, gradient.shape[-1]).t() @ self.waiting[-1][0].reshape(-1, self.in_features)
         return gradient @ weight
+
+
+class ComputesTwiceInInferenceMode(Split):
+    def next(self):
+        inputs, gradient = super().next()
+        with torch.inference_mode():
+            gradient.reshape(-1, self.out_features).t() @ inputs.reshape(-1, self.in_features)
+        return inputs, gradient
+
+
+class ComputesWhatIsFrozen(Split):
+    def backward_weight(self):
+        inputs, gradient = self.next()
+        gradient = gradient.reshape(-1, self.out_features)
+        of_weight, of_bias = gradient.t() @ inputs.reshape(-1, self.in_features), gradient.sum(0)
+        for parameter, found in ((self.weight, of_weight), (self.bias, of_bias)):
+            if parameter is not None and parameter.requires_grad:
+                self.add(parameter, found)
+
+
+class RoundsToFloat32(Split):
+    def add(self, parameter, gradient):
+        super().add(parameter, gradient.float().to(gradient.dtype))
 
 
 class LatestFirst(Split):
