@@ -103,6 +103,9 @@ WEIGHTS_OF_OTHERS_USED = mistake("""weights of other ranks are used
     numbers.""")
 BIAS_ADDED_BY_EVERY_RANK = mistake("""the bias is added by every rank
     If each rank adds the bias before the sum, it is added N times. Add the bias once: after the sum.""")
+SHARE_OF_THE_BIAS_ADDED = mistake("""every rank adds a share of the bias
+    The output is right, but what divides the bias divides its gradient as well. Add the whole bias once:
+    after the sum.""")
 PARTIAL_OUTPUT = mistake("""the parts of a sum are not summed up
     Each rank has multiplied its columns by its part of the input, which gives a partial sum of the
     output. Where are the partial sums added up?""")
@@ -124,7 +127,9 @@ WRONG_PART_OF_A_GRADIENT = patterned("""a wrong gradient
     up before they are used further, replicated gradients must not be.""")
 WRONG_CROSS_ENTROPY = patterned("""a wrong loss
     The loss of a token is log Σ exp(logit) − the target's logit. Which rank has the target's, at which
-    place of its shard, and what do the other ranks add? Do all ranks subtract the same largest logit?""")
+    place of its shard, and what do the other ranks add? Do all ranks subtract the same largest logit? And is
+    the mean the same on all ranks, over all tokens that count? If only late digits differ, something is
+    rounded: compute and send in the dtype of the logits.""")
 CROSS_ENTROPY_NOT_FINITE = patterned("""a loss that is not finite
     exp of a large logit is infinite. Subtract the largest logit of the token, over all ranks: with a
     different one on every rank the sums would not fit together, and a shard may have only -inf.""")
@@ -139,7 +144,8 @@ GRADIENT_NOT_SCALED = mistake("""the loss's own gradient is ignored
     gets.""")
 WRONG_GRADIENT_OF_LOGITS = patterned("""another gradient of the logits
     The gradient is the softmax, minus 1 at the target, over the number of tokens: each rank has its part of
-    it without communication.""")
+    it without communication. The largest logit needs no gradient: detach() the logits before you look for
+    it.""")
 
 
 def _trait(name: str) -> Rule:

@@ -106,7 +106,7 @@ def _examine(
     near = TOLERANCE[logits.dtype]
     gradients = Tensors("gradient of the logits", parts, mistakes.WRONG_GRADIENT_OF_LOGITS, known, near)
     usual = _mistakes(logits, target, n)
-    value = Tensors("loss", [loss] * n, _otherwise(losses), usual, near, absent=WRONG_TYPE)
+    value = Tensors("loss", [loss] * n, _otherwise(losses, logits), usual, near, absent=WRONG_TYPE)
     return (
         _modified("logits_shard", VOCABULARY.parts(logits, n)).wrong([own.logits for own in found], ranks)
         or _modified("target", [target] * n).wrong([own.target for own in found], ranks)
@@ -121,9 +121,11 @@ def _modified(name: str, given: Sequence[torch.Tensor]) -> Tensors:
     return Tensors(f"{name} after the call", given, MODIFIED, tolerance=0.0)
 
 
-def _otherwise(found: Sequence[object]) -> Mistake:
+def _otherwise(found: Sequence[object], logits: torch.Tensor) -> Mistake:
+    """Blame exp for a loss that is not finite only where it can be: small logits have another reason."""
     finite = all(isinstance(loss, torch.Tensor) and bool(loss.isfinite().all()) for loss in found)
-    return mistakes.WRONG_CROSS_ENTROPY if finite else mistakes.CROSS_ENTROPY_NOT_FINITE
+    small = bool(logits.exp().isfinite().all() and logits.isfinite().all())
+    return mistakes.WRONG_CROSS_ENTROPY if finite or small else mistakes.CROSS_ENTROPY_NOT_FINITE
 
 
 def _mistakes(

@@ -16,6 +16,9 @@ FAILS_AS = {
     "sums_a_fourth_time": ("COLLECTIVES_IN_FORWARD", "gather nothing in between"),
     "computes_in_float64": ("ANOTHER_SHAPE_OF_A_PART", "keeps the dtype of its input"),
     "shifts_the_target": ("MODIFIED", "belongs to the caller"),
+    "computes_in_float32": ("WRONG_CROSS_ENTROPY", "something is rounded"),
+    "takes_the_mean_over_its_own_words": ("WRONG_CROSS_ENTROPY", "the same on all ranks"),
+    "goes_back_through_the_maximum": ("WRONG_GRADIENT_OF_LOGITS", "detach()"),
     "has_no_history": ("CUT_GRAPH", "torch.autograd.Function"),
 }
 
@@ -123,6 +126,38 @@ class _OneAToken(Loss):
 
 def one_loss_a_token(logits, target, group=None):
     return _OneAToken()(logits, target, group)
+
+
+class _InFloat32(Loss):
+    def reduce(self, own):
+        return super().reduce(own.float()).to(own.dtype)
+
+
+def computes_in_float32(logits, target, group=None):
+    return _InFloat32()(logits, target, group)
+
+
+class _MeanOfOwnWords(Loss):
+    def mean(self, losses, target):
+        place = target - self.rank() * self.size
+        return losses[(place >= 0) & (place < self.size)].mean()
+
+
+def takes_the_mean_over_its_own_words(logits, target, group=None):
+    return _MeanOfOwnWords()(logits, target, group)
+
+
+class _ThroughTheMaximum(Loss):
+    def __call__(self, logits, target, group=None):
+        self.whole = logits
+        return super().__call__(logits, target, group)
+
+    def maximum(self, logits):
+        return self.whole.amax(-1) - logits.amax(-1) + super().maximum(logits)
+
+
+def goes_back_through_the_maximum(logits, target, group=None):
+    return _ThroughTheMaximum()(logits, target, group)
 
 
 class _ForgetsDerivative(Loss):
