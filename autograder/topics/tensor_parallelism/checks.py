@@ -19,7 +19,7 @@ from autograder.inside.drivers import tensor_parallelism as drivers
 from autograder.kit.case import Trial, used_before
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
-from autograder.kit.mistakes import WRONG_TYPE
+from autograder.kit.mistakes import WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.topics.tensor_parallelism import blocks, mistakes
@@ -245,17 +245,30 @@ def _wrong_input_gradient(block: ShardedBlock, want: torch.Tensor, outcomes: Out
 
 def _wrong_gradients(block: ShardedBlock, wanted: State, outcomes: Outcomes) -> Problem | None:
     found = [outcome.value.gradients for _, outcome in outcomes]
+    shared = {block.added_once: mistakes.SHARE_OF_THE_BIAS_ADDED}  # what 1/N of a gradient would show
     return first(
-        _wrong_gradient(f"{name}.grad", block.cuts[name], want, [own.get(name) for own in found], outcomes)
+        _wrong_gradient(
+            f"{name}.grad",
+            block.cuts[name],
+            want,
+            [own.get(name) for own in found],
+            outcomes,
+            [(shared[name], [want / len(found)] * len(found))] if name in shared else (),
+        )
         for name, want in wanted.items()
     )
 
 
 def _wrong_gradient(
-    name: str, cut: Cut, want: torch.Tensor, found: list[torch.Tensor | None], outcomes: Outcomes
+    name: str,
+    cut: Cut,
+    want: torch.Tensor,
+    found: list[torch.Tensor | None],
+    outcomes: Outcomes,
+    usual: Sequence[tuple[Mistake, Sequence[torch.Tensor]]] = (),
 ) -> Problem | None:
     n, parts = len(outcomes), cut.parts(want, len(outcomes))
     partial_sums = cut is WHOLE and parts_of_a_sum(found, want)
     otherwise = mistakes.GRADIENT_OF_ONE_PART if partial_sums else mistakes.WRONG_PART_OF_A_GRADIENT
-    known = [(mistakes.GRADIENT_OF_EVERY_RANK_ADDED, [each * n for each in parts])]
+    known = [(mistakes.GRADIENT_OF_EVERY_RANK_ADDED, [each * n for each in parts]), *usual]
     return Tensors(name, parts, otherwise, known).wrong(found, names(outcomes))

@@ -1,7 +1,7 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "adds_the_bias_on_every_rank": ("BIAS_ADDED_BY_EVERY_RANK", "after the sum"),
-    "adds_a_share_of_the_bias": ("GRADIENT_OF_ONE_PART", "added up"),
+    "adds_a_share_of_the_bias": ("SHARE_OF_THE_BIAS_ADDED", "divides its gradient"),
     "adds_the_bias_on_one_rank": ("NO_GRADIENT_OF_A_PART", "None"),
     "forgets_the_sum": ("PARTIAL_OUTPUT", "Where are the partial sums added up"),
     "sums_the_gradient_too": ("GRADIENT_OF_EVERY_RANK_ADDED", "one loss, not N"),
