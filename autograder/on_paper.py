@@ -57,12 +57,12 @@ class StepEstimate:
     """Seconds of one step by what they are spent on, and bytes of the fullest rank."""
 
     compute: float
-    bubble: float
     tensor: float
+    bubble: float
     pipeline: float
     data: float
     memory: float
 
     @property
     def seconds(self) -> float:
-        return self.compute + self.bubble + self.tensor + self.pipeline + self.data
+        return self.compute + self.tensor + self.bubble + self.pipeline + self.data

@@ -101,7 +101,7 @@ class Costs:
         return self.state() + kept * layer
 
     def estimate(self) -> StepEstimate:
-        parts = (self.compute, self.bubble, self.tensor, self.pipeline, self.data, self.memory)
+        parts = (self.compute, self.tensor, self.bubble, self.pipeline, self.data, self.memory)
         return StepEstimate(*[part() for part in parts])
 
 

@@ -205,8 +205,8 @@ class Paper:
 
     def estimate(self):
         compute, tensor = self.compute(), self.tensor()
-        return StepEstimate(
-            compute, self.bubble(compute, tensor), tensor, self.pipeline(), self.data(), self.memory()
+        return StepEstimate(  # in the order of the exercise's table
+            compute, tensor, self.bubble(compute, tensor), self.pipeline(), self.data(), self.memory()
         )
 
     def compute(self):
