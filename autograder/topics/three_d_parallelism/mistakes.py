@@ -149,7 +149,8 @@ ANOTHER_LINK = mistake("""the bandwidth of the wrong link
     within p · t, a data group spans all. If that many fit into a node the link is the node's, otherwise
     the network's.""")
 WITHOUT_THE_RING = mistake("""an all-reduce of two messages
-    In a ring each rank sends 2(n − 1) messages of S/n bytes: 2(n − 1) · (α + S/(n·B)).""")
+    In a ring each rank sends 2(n − 1) messages of S/n bytes: 2(n − 1) · (α + S/(n·B)). With 2 ranks an S
+    that is twice too large comes to the same: activations and gradients take 2 bytes an element.""")
 WITHOUT_LATENCY = mistake("""messages without latency
     Each message costs α before its first byte; an all-reduce has 2(n − 1) messages.""")
 BATCH_NOT_DIVIDED = mistake("""the whole batch instead of a microbatch

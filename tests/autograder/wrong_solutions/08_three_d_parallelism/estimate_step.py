@@ -18,6 +18,7 @@ FAILS_AS = {
     "AlwaysNvlink": ("ANOTHER_LINK", "a data group spans all"),
     "NetworkForData": ("ANOTHER_LINK", "a data group spans all"),
     "WithoutRing": ("WITHOUT_THE_RING", "2(n − 1) messages of S/n"),
+    "FourBytesBetweenTwo": ("WITHOUT_THE_RING", "2 bytes an element"),
     "WithoutLatency": ("WITHOUT_LATENCY", "2(n − 1) messages"),
     "WholeBatch": ("BATCH_NOT_DIVIDED", "sequences"),
     "KeepsTheState": ("STATE_NOT_SHARDED", "ZeRO-1"),
@@ -123,6 +124,11 @@ class NetworkForData(Paper):
 class WithoutRing(Paper):
     def all_reduce(self, ranks, nbytes, span):
         return 2 * (self.cluster.latency + nbytes / self.bandwidth(span)) if ranks > 1 else 0.0
+
+
+class FourBytesBetweenTwo(Paper):
+    def all_reduce(self, ranks, nbytes, span):
+        return super().all_reduce(ranks, 2 * nbytes if ranks == 2 else nbytes, span)
 
 
 class WithoutLatency(Paper):
