@@ -21,7 +21,7 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
-from autograder.kit.received import given, not_waited_for_on_any
+from autograder.kit.received import given, named, not_waited_for_on_any
 from autograder.kit.settings import WORLD_SIZES, Setting, some_ranks, taking_part
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Outcome
@@ -128,7 +128,12 @@ def _draw_rounds(num_ranks: int, kind: str, draws: Draws) -> LocalSgd:
 
 
 def _wrong_round(local: LocalSgd, ranks: Ranks) -> Problem | None:
-    return _talked_early(ranks) or not_waited_for_on_any(ranks) or _wrong_weights(local, ranks)
+    return (
+        _talked_early(ranks)
+        or not_waited_for_on_any(ranks)
+        or _wrong_weights(local, ranks)
+        or _gathered(ranks)
+    )
 
 
 def _talked_early(ranks: Ranks) -> Problem | None:
@@ -155,6 +160,15 @@ def _wrong_weights(local: LocalSgd, ranks: Ranks) -> Problem | None:
                     expected, shown = _differing(want[name], got[name])
                     place = f"round {number + 1}, {rank}, {name}: "
                     return Problem(_round_mistake(local, number, found), place + expected, shown)
+    return None
+
+
+def _gathered(ranks: Ranks) -> Problem | None:
+    """Find weights that are gathered: each rank gives as much as to an all-reduce, and gets that of all."""
+    for rank, outcome in ranks if len(ranks) > 1 else ():
+        for call in outcome.calls:
+            if "gather" in call.op:
+                return Problem(mistakes.MORE_THAN_THE_WEIGHTS, f"{rank}: all-reduces only", named(call))
     return None
 
 

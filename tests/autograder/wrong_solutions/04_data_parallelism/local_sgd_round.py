@@ -17,6 +17,9 @@ FAILS_AS = {
     "forgets_the_last_batch": ("WRONG_WEIGHTS_AFTER_A_ROUND", "one batch a rank"),
     "averages_the_momenta_too": ("WRONG_WEIGHTS_AFTER_A_ROUND", "keeps its own state"),
     "forgets_to_wait": ("NO_WAIT", "Keep every handle"),
+    "averages_in_float32": ("WRONG_WEIGHTS_AFTER_A_ROUND", "something is rounded"),
+    "makes_new_parameters": ("WRONG_WEIGHTS_AFTER_A_ROUND", "write into those that are there"),
+    "gathers_in_one_call": ("MORE_THAN_THE_WEIGHTS", "as there are others"),
     "gathers_everything": ("MORE_THAN_THE_WEIGHTS", "one all-reduce"),
     "averages_frozen_weights_too": ("MORE_THAN_THE_WEIGHTS", "Frozen ones"),
 }
@@ -138,6 +141,32 @@ def averages_the_momenta_too(model, optimizer, batches, loss_fn, group=None):
         for name in ("momentum_buffer", "exp_avg")
     ]
     average(momenta, group)
+
+
+def averages_in_float32(model, optimizer, batches, loss_fn, group=None):
+    steps(model, optimizer, batches, loss_fn)
+    for weight in trained(model):
+        small = weight.float()
+        average([small], group)
+        weight.copy_(small)
+
+
+def makes_new_parameters(model, optimizer, batches, loss_fn, group=None):
+    steps(model, optimizer, batches, loss_fn)
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            if parameter.requires_grad:
+                mean = parameter.detach().clone()
+                average([mean], group)
+                setattr(module, name, torch.nn.Parameter(mean))
+
+
+def gathers_in_one_call(model, optimizer, batches, loss_fn, group=None):
+    steps(model, optimizer, batches, loss_fn)
+    for weight in trained(model):
+        everywhere = [torch.empty_like(weight) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(everywhere, weight, group=group)
+        weight.copy_(torch.stack(everywhere).mean(0))
 
 
 def gathers_everything(model, optimizer, batches, loss_fn, group=None):
