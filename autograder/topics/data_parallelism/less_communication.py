@@ -7,6 +7,7 @@ simulation is run with the usual mistakes, to say which one was made.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -207,6 +208,8 @@ _COMPRESSION_MISTAKES: dict[Mistake, dict[str, Any]] = {
     mistakes.LARGEST_BY_VALUE: {"by_magnitude": False},
     mistakes.COINCIDING_ELEMENTS: {"adds": False},
     mistakes.GRADIENTS_ONE_BY_ONE: {"together": False},
+    mistakes.AVERAGED_OVER_SENDERS: {"over_senders": True},
+    mistakes.TOO_FEW_SENT: {"rounds": math.floor},
     mistakes.NOT_COMPRESSED: {"ratio": 1.0},
 }
 _NUM_STEPS, _NUM_COMPRESSORS = 3, 2

@@ -39,6 +39,11 @@ COINCIDING_ELEMENTS = mistake("""elements that several ranks have sent
     replaces.""")
 GRADIENTS_ONE_BY_ONE = mistake("""chosen from each gradient alone
     Put all gradients together first: the largest k of all their elements are sent, wherever they are.""")
+AVERAGED_OVER_SENDERS = mistake("""the mean over those ranks that have sent an element
+    An element that a rank did not send counts as 0, and it counts: divide by the number of ranks in the
+    group.""")
+TOO_FEW_SENT = mistake("""fewer elements are sent than k
+    k is rounded up: `math.ceil(ratio * numel)`, of the elements of all gradients together.""")
 NOT_COMPRESSED = mistake("""nothing is left out
     Send k elements, the largest ones, and keep the others for later.""")
 WRONG_COMPRESSED_GRADIENTS = patterned("""wrong gradients

@@ -79,22 +79,26 @@ class Compression:
     by_magnitude: bool = True
     adds: bool = True  # where ranks have sent the same element
     together: bool = True  # whether the largest of all gradients are chosen, not those of each
+    over_senders: bool = False  # whether the mean is over the ranks that have sent an element
+    rounds: Callable[[float], int] = math.ceil
 
     def simulate(self) -> Iterator[list[torch.Tensor]]:
         """Give the gradients after each step, the same on all ranks."""
         kept = [torch.zeros(sum(g.numel() for g in steps[0])) for steps in self.steps]
         for gradients_by_rank in zip(*self.steps, strict=True):
-            total = torch.zeros_like(kept[0])
+            total, senders = torch.zeros_like(kept[0]), torch.zeros_like(kept[0])
             for rank, gradients in enumerate(gradients_by_rank):
                 wanted = torch.cat([gradient.flatten() for gradient in gradients]) + kept[rank]
                 places = self._places(wanted, [gradient.numel() for gradient in gradients])
                 total[places] = wanted[places] + (total[places] if self.adds else 0)
+                senders[places] += 1
                 if self.keeps != "nothing":
                     kept[rank] = wanted
                 if self.keeps == "rest":
                     kept[rank] = wanted.index_fill(0, places, 0)
             shapes = [gradient.shape for gradient in gradients_by_rank[0]]
-            average = total / len(self.steps) if self.averages else total
+            num_ranks = senders.clamp(min=1) if self.over_senders else len(self.steps)
+            average = total / num_ranks if self.averages else total
             parts = average.split([math.prod(shape) for shape in shapes])
             yield [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
@@ -107,7 +111,7 @@ class Compression:
         return torch.cat([start + part.topk(self.num_sent(part.numel())).indices for start, part in parts])
 
     def num_sent(self, numel: int) -> int:
-        return math.ceil(self.ratio * numel)
+        return self.rounds(self.ratio * numel)
 
     @property
     def nbytes(self) -> int:

@@ -14,7 +14,8 @@ FAILS_AS = {
     "ChoosesFromEachGradient": ("GRADIENTS_ONE_BY_ONE", "all gradients together"),
     "SendsEverything": ("NOT_COMPRESSED", "the largest ones"),
     "SendsZerosToo": ("MORE_THAN_THE_LARGEST", "moves the zeros"),
-    "RoundsDown": ("WRONG_COMPRESSED_GRADIENTS", "by hand"),
+    "RoundsDown": ("TOO_FEW_SENT", "rounded up"),
+    "AveragesOverSenders": ("AVERAGED_OVER_SENDERS", "counts as 0"),
     "ReturnsNewGradients": ("UNTOUCHED", "into the argument itself"),
     "PutsThemIntoTheList": ("UNTOUCHED", "into the argument itself"),
     "SharesTheRest": ("WRONG_COMPRESSED_GRADIENTS", "its own rest"),
@@ -145,6 +146,16 @@ class SendsZerosToo(Right):
 class RoundsDown(Right):
     def number(self, numel):
         return int(self.ratio * numel)
+
+
+class AveragesOverSenders(Right):
+    def add(self, total, places, values):
+        super().add(total, places, values)
+        self.senders = getattr(self, "senders", 0) + torch.zeros_like(total).index_fill_(0, places, 1)
+
+    def divisor(self):
+        senders, self.senders = self.senders, 0
+        return senders.clamp(min=1)
 
 
 class ReturnsNewGradients(Right):
