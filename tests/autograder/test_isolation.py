@@ -5,7 +5,7 @@ import pytest
 # Two processes as two ranks are, or as students' cells and the process above them; the second one tries.
 TRY = """
 import os, time
-import fcntl, resource, socket
+import fcntl, resource, socket, struct
 import ctypes, mmap, select, threading
 from autograder.inside import system_calls
 from autograder.inside.isolation import keep_apart, keep_memory_in_sight, leave_no_traces
@@ -84,6 +84,7 @@ def test_ranks_cannot_read_what_cells_have_written(run):
         "os.open('/dev/pts/ptmx', 3)",  # neither to read nor to write, but to set the size of a window
         "call('io_setup', 1, ctypes.byref(ctypes.c_long(0)))",
         "call('openat2', -100, b'/dev/null', bytes(24), 24)",
+        "call('open_by_handle_at', -10002, struct.pack('IiQ', 8, 254, 1), 0)",  # a process, by its number
     ],
     ids=lambda attempt: attempt.rpartition(",")[0],
 )
