@@ -142,9 +142,11 @@ _MERGES_ALL = 67  # of prctl
 _LOCKS = (6, 7, 37, 38)
 _NOTES_ON_FILES = (1024, 1026, 1036, 1038)
 _FLAGS_OF_FILES = (0x40086602, 0x401C5820, 0x40087602)  # of ioctl: flags, attributes and version of a file
+_DISCIPLINE_OF_TERMINAL = 0x5423  # of ioctl
 _NEITHER_TO_READ_NOR_TO_WRITE = 3  # of open: a descriptor that Landlock lets pass, and that ioctl takes
 _SET_DUMPABLE = 4  # of prctl: hides from the watch what a process has opened
-_KIND_OF_SOCKET = 0xF  # of the second argument of socketpair; the rest are flags
+_KIND_OF_SOCKET = 0xF  # of the second argument of socket and socketpair; the rest are flags
+_INTERNET_PROTOCOLS = (0, socket.IPPROTO_TCP, socket.IPPROTO_UDP)  # zero is the usual one of the two
 _NETLINK = 16
 _NETLINK_ROUTE, _NETLINK_SOCK_DIAG = 0, 4  # addresses and connections; others pass messages between processes
 # Of futex: whether threads of this process alone can meet; its operation; to wait, in two ways.
@@ -185,6 +187,7 @@ def seccomp_filter(
         *_if_equal(_SOCKET[which], _socket_of_a_counted_kind(named_sockets)),
         *_if_equal(_SOCKETPAIR[which], _socketpair_that_stays_one()),
         *_if_equal(_PRCTL[which], _prctl_that_hides_nothing()),
+        *_if_equal(_IOCTL[which], _refuse_one_of(_SECOND, [_DISCIPLINE_OF_TERMINAL])),
     ]
     if on_disk:
         rules += _if_equal(_FALLOCATE[which], [_fail(errno.EOPNOTSUPP)])  # libc then writes
@@ -316,8 +319,15 @@ def _prctl_that_hides_nothing() -> list[Instruction]:
 
 
 def _socket_of_a_counted_kind(named_sockets: bool) -> list[Instruction]:
-    """Allow IP, whose bytes are counted, and what lists addresses and connections; Unix sockets if asked."""
+    """Allow TCP and UDP, whose bytes are counted, and what lists addresses and connections; Unix if asked.
+
+    For other protocols, and for disciplines of terminals, Linux loads parts of itself that few look after.
+    """
     allow = [_ALLOWED]
+    protocols = [each for protocol in _INTERNET_PROTOCOLS for each in _if_equal(protocol, allow)]
+    protocols = [*_load(_THIRD), *protocols, _fail(errno.EPROTONOSUPPORT)]
+    kinds = [each for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM) for each in _if_equal(kind, protocols)]
+    internet = [*_load(_SECOND), (_AND, 0, 0, _KIND_OF_SOCKET), *kinds, _fail(errno.ESOCKTNOSUPPORT)]
     netlink = [
         *_load(_THIRD),
         *_if_equal(_NETLINK_ROUTE, allow),
@@ -326,8 +336,8 @@ def _socket_of_a_counted_kind(named_sockets: bool) -> list[Instruction]:
     ]
     return [
         *_load(_FIRST),
-        *_if_equal(socket.AF_INET, allow),
-        *_if_equal(socket.AF_INET6, allow),
+        *_if_equal(socket.AF_INET, internet),
+        *_if_equal(socket.AF_INET6, internet),
         *_if_equal(_NETLINK, netlink),
         *(_if_equal(socket.AF_UNIX, allow) if named_sockets else ()),
         _fail(errno.EAFNOSUPPORT),

@@ -108,6 +108,25 @@ say(refused)
     assert run_in_each(code)[1] == len(families)
 
 
+def test_no_part_of_linux_is_loaded_for_a_protocol_or_a_terminal(run_in_each):
+    code = """
+import errno, fcntl, os, struct
+def tried(family, kind, protocol):
+    try: socket.socket(family, kind, protocol).close()
+    except OSError as error: return errno.errorcode[error.errno]
+    return "done"
+def discipline(number):
+    try: fcntl.ioctl(0, 0x5423, struct.pack("i", number))
+    except OSError as error: return errno.errorcode[error.errno]
+MPTCP, UDP_LITE, DCCP = (1, 262), (2, 136), (6, 0)
+usual = [tried(family, *kind) for family in (2, 10) for kind in ((1, 0), (1, 6), (2, 0), (2, 17))]
+others = [tried(family, *kind) for family in (2, 10) for kind in (MPTCP, UDP_LITE, DCCP)]
+say([usual, others, discipline(27)])
+"""
+    refused = ["EPROTONOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT"]
+    assert run_in_each(code)[1] == [["done"] * 8, refused * 2, "EACCES"]
+
+
 def test_with_gpus_its_ranks_can_name_sockets_for_each_other_and_reach_none_outside(program):
     program("bwrap")
     name = f"\0fourranks test {os.getpid()}"
