@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,23 @@ def test_what_an_entry_is_changed_to_after_it_was_looked_at_is_not_collected(
     assert submitted(course) == {"linked_to_a_secret": "own", "zoe": "hers"}
     assert not list(course.glob("submitted/*/*/data"))
     assert [said for said in CHANGES.values() if said not in caplog.text] == []
+
+
+WRITTEN = {"no_time": "soon", "early": "2026-11-25 10:00:00 UTC", "much": "9" * 1_000, "missing": None}
+
+
+def test_the_time_in_an_entrys_name_counts_whatever_its_file_says(course, enter, collect):
+    for student, text in WRITTEN.items():
+        file = enter(student, "first") / "timestamp.txt"
+        file.unlink() if text is None else file.write_text(text)
+    collect(refused=False)
+    folders = CourseDirectory(root=str(course))
+    times = {folders.get_existing_timestamp(str(course / "submitted" / name / TOPIC)) for name in WRITTEN}
+    assert times == {datetime(2026, 11, 26, 10)}
+    for student in (*WRITTEN, "zoe"):
+        enter(student, "second", 11)
+    collect(refused=False)
+    assert submitted(course) == dict.fromkeys((*WRITTEN, "zoe"), "second")
 
 
 @needs_root
