@@ -14,6 +14,7 @@ import logging
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from dateutil import tz
 from nbformat import NotebookNode
 from nbgrader.api import Gradebook, InvalidEntry
 from nbgrader.converters import Autograde
@@ -152,6 +153,8 @@ class Class:
             handed_in = self._folders.get_existing_timestamp(str(self.submitted(student)))
         except Exception:  # nbgrader raises what its parser does, or stumbles over its own message
             return f"{TIMESTAMP} contains no time: {_TO_CORRECT}"
+        if zone := self._unknown_zone(student):
+            return f"{TIMESTAMP} has a time zone that nbgrader does not know, {zone}: {_TO_CORRECT}"
         if student in known and handed_in in (None, known[student]) and self._has(student, digests):
             return ""
         folders = CourseDirectory(
@@ -205,6 +208,12 @@ class Class:
 
     def _folder(self, step: str, student: str) -> Path:
         return Path(self._folders.format_path(step, student, self.assignment))
+
+    def _unknown_zone(self, student: str) -> str:
+        """Return what nbgrader does not understand behind the time, or "": it takes +0200 for 200 seconds."""
+        timestamp = self.submitted(student) / TIMESTAMP
+        words = timestamp.read_text().strip().split(" ") if timestamp.is_file() else []
+        return line(words[2]) if len(words) == 3 and tz.gettz(words[2]) is None else ""
 
     def _has(self, student: str, digests: dict[str, str]) -> bool:
         """Tell whether the gradebook has the grades of what these notebooks came to.

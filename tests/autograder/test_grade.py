@@ -250,6 +250,16 @@ def test_a_time_of_any_length_is_not_read(course):
     assert said.startswith("timestamp.txt is too long for a time: write it as 2026-12-01 23:59:00 UTC")
 
 
+@pytest.mark.parametrize(
+    "time", ["2026-12-01 23:59:00 +0200", "2026-12-01 11:59 PM", "2026-12-01 23:59 CEST"]
+)
+def test_a_time_of_which_nbgrader_would_misread_the_zone_is_refused(course, time):
+    hand_in(course, "ps1", {"ada": {"timestamp.txt": time.encode()}})
+    said = gradebook.Class(course, "ps1").enter("ada", {}, {})
+    zone = time.split()[-1]
+    assert said.startswith(f"timestamp.txt has a time zone that nbgrader does not know, {zone}: write it as")
+
+
 def test_there_is_no_report_before_there_are_grades(refused):
     assert "run `autograder grade ps1` first" in refused("report ps1")
 
