@@ -83,12 +83,12 @@ class GradingTask:
 
 @dataclass
 class Refereed:
-    """The results of it.
+    """The results of a task.
 
     Attributes:
         digests: of each notebook, by name.
         ran: whether something had to be run.
-        repairs: that had to be made.
+        repairs: made before it could be run.
         problem: why it could not be refereed; "" if it could.
     """
 

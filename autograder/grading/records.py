@@ -84,7 +84,7 @@ class NotebookRecord:
 
     Attributes:
         tier: of the sandbox that kept the student's code from forging this.
-        repairs: that had to be made before it could be run.
+        repairs: made before it could be run.
         nccl: whether all checks were run on NCCL, too, as far as the GPUs were enough.
     """
 
