@@ -226,14 +226,22 @@ def _turned_before(scene: Scene, parting: Parting, loop: Block) -> str | None:
     """Say that the rank may as well have left out the other's call, behind this loop, by a `continue`."""
     if parting.their is None or parting.their_line is None:
         return None
-    (file, line, _), their_at = parting.line, parting.their_line[1]
-    exits = scene.source.exits(file, their_at)
-    for way in scene.source.exits(file, line):  # of a loop around both
-        if way in exits and way.keyword == "continue" and loop.end < way.line < their_at:
-            return (
-                f"Or rank {parting.rank} did not come to the {parting.their.name} of "
-                f"{scene.at(file, their_at)}: look at the continue in {scene.at(file, way.line)}."
-            )
+    way = _continue_between(scene, parting.line, loop.end, parting.their_line)
+    if way is None:
+        return None
+    file, their_at, _ = parting.their_line
+    return (
+        f"Or rank {parting.rank} did not come to the {parting.their.name} of {scene.at(file, their_at)}: "
+        f"look at the continue in {scene.at(file, way.line)}."
+    )
+
+
+def _continue_between(scene: Scene, line: Line, end: int, later: Line) -> Exit | None:
+    """Find a `continue` behind `end` by which a loop around two lines leaves out the later one."""
+    exits = scene.source.exits(*later[:2])
+    for way in scene.source.exits(*line[:2]):
+        if way in exits and way.keyword == "continue" and end < way.line < later.line:
+            return way
     return None
 
 
@@ -309,8 +317,17 @@ def _left_before(scene: Scene, parting: Parting) -> str | None:
     return _never_came(scene, parting, parting.line, ways[-1]) if ways else None
 
 
+def _continued_before(scene: Scene, parting: Parting) -> str | None:
+    """Explain a call in front of which the other rank went on with the next turn of a loop."""
+    if parting.their_line is None or parting.has_left:
+        return None
+    made, theirs = (scene.passes(rank, parting.their_line) for rank in (parting.rank, parting.other))
+    way = _continue_between(scene, parting.their_line, parting.their_line.line, parting.line)
+    return _never_came(scene, parting, parting.line, way) if way and theirs > made else None
+
+
 def _never_came(scene: Scene, parting: Parting, line: Line, way: Exit) -> str:
-    """Say that a rank has left a function in front of this line, at least once."""
+    """Say that a rank has left a function, or a turn of a loop, in front of this line, at least once."""
     how_often = "at least once did not come" if scene.passes(parting.other, line) else "never came"
     return (
         f"{sentence_case(name_ranks(_alike(scene, parting)))} {how_often} to the {parting.call.name} on "
@@ -325,7 +342,14 @@ def _ways_out_before(scene: Scene, line: Line) -> list[Exit]:
     return [way for way in exits if way.line < line.line and way.keyword in _LEAVING]
 
 
-_SIGNS = (_same_calls_in_another_order, _other_branch, _branch_not_taken, _loop_left_early, _left_before)
+_SIGNS = (
+    _same_calls_in_another_order,
+    _other_branch,
+    _branch_not_taken,
+    _loop_left_early,
+    _left_before,
+    _continued_before,
+)
 
 
 def _may_meet(parting: Parting) -> bool:

@@ -70,6 +70,13 @@ def explanation(group, cell, ranks=None):
             id="a turn of a loop left between an inner loop and another collective",
         ),
         pytest.param(
+            "for step in range(3):\n    dist.all_reduce(x)\n    if rank == 1 and step == 1:\n"
+            "        continue\n    dist.broadcast(x, 0)",
+            "Rank 1 at least once did not come to the broadcast on line 6: look at the continue in front "
+            "of it (line 5).",
+            id="a turn of a loop left between two collectives",
+        ),
+        pytest.param(
             "[*map(lambda _: dist.all_reduce(x), range(3 - (rank == 2)))]",
             "(Cell In[1], line 2: [*map(lambda _: dist.all_reduce(x), range(3 - (rank == 2)))]), for rank 2. "
             "Rank 2 finished the cell. Rank 0 is in its all_reduce number 3 on line 2, rank 2 came there 2",
