@@ -9,7 +9,8 @@ from ..naming import details, name_ranks, sentence_case
 from ..protocol.calls import Call
 from ..scene import Scene, stack
 from ..watch import End, is_other_side
-from .apart import ANSWERS, BACKWARD, GROUPS_IN_ORDER, went_apart
+from .apart import ANSWERS, GROUPS_IN_ORDER, went_apart
+from .short_loops import BACKWARD
 
 _UNKNOWN = "An exception that one rank catches is unknown to the other ranks."
 

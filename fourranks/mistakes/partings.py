@@ -227,3 +227,43 @@ def branches_of_one(scene: Scene, line: Line, other: Line) -> tuple[Block, Block
             if block.kind == their.kind == "branch" and block.line == their.line and block.text != their.text:
                 return block, their
     return None
+
+
+def not_around(scene: Scene, parting: Parting) -> list[Block]:
+    """Return the loops and branches around a call, innermost first, without those of the other rank."""
+    blocks = scene.blocks(parting.line)
+    if parting.has_left:
+        return [*blocks]
+    if parting.their_line is None:
+        return []  # it is in another function: no telling
+    around = {(block.line, block.text) for block in scene.blocks(parting.their_line)}
+    return [block for block in blocks if (block.line, block.text) not in around]
+
+
+def sides(scene: Scene, parting: Parting) -> tuple[list[int], list[int]]:
+    """Return the ranks that make the one call, and those that make the other; of past calls only the two."""
+    if parting.is_past:
+        return [parting.rank], [parting.other]
+    position = {rank: stack(call) for rank, call in scene.calls.items()}
+    ours, others = (
+        sorted(rank for rank in position if position[rank] == position[each])
+        for each in (parting.rank, parting.other)
+    )
+    return ours, others
+
+
+def alike(scene: Scene, parting: Parting) -> list[int]:
+    """Return the ranks that have not made a call: the other one, and those in the same position."""
+    passes = scene.passes(parting.other, parting.line)
+    missing = scene.deadlock.missing.get(parting.rank) or parting.call.ranks
+    return [
+        rank
+        for rank in parting.call.ranks
+        if rank in missing
+        and scene.passes(rank, parting.line) == passes
+        and (parting.is_past or _position(scene, rank) == _position(scene, parting.other))
+    ]
+
+
+def _position(scene: Scene, rank: int) -> object:
+    return stack(scene.calls[rank]) if rank in scene.calls else scene.view(rank).ended
