@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 from autograder.cli import main as autograder_main
 from autograder.grading.referee import PATIENCE
-from autograder.inside.limits import Limits
+from autograder.inside.limits import UNREAD_SHARE, Limits
 from autograder.kit.judge import TIMES_TO_MEASURE
 from autograder.kit.student import BUSIEST, Function
 from autograder.sandbox.student_process import CELL
@@ -212,6 +212,7 @@ def test_the_limits_that_the_documentation_names_are_those_that_hold():
         f"| memory | {limits.memory_bytes >> 30} GiB, all processes together |",
         f"| processes, threads | {limits.processes}, {limits.threads} |",
         f"| open files of a process | {limits.open_files} |",
+        f"| sent over connections and not received | a {UNREAD_SHARE}nd of the machine's memory |",
         f"| files | {limits.disk_bytes >> 20} MiB in each of the three folders |",
         f"| processor time | {limits.cpu_seconds:g} s |",
         f"| time for a cell | {CELL:g} s |",

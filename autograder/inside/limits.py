@@ -9,6 +9,8 @@ from pathlib import Path
 
 from autograder.inside import filesystem
 
+UNREAD_SHARE = 32  # of the machine's memory, one part: see Limits
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -17,6 +19,8 @@ class Limits:
     Attributes:
         cpu_seconds: of all processes, since the sandbox was started.
         disk_bytes: of the files of each folder that can be written. Where these have no size, of one file.
+        unread_bytes: that its connections hold. Linux lets all connections of a machine hold about three
+            times as many; when they do, those of other sandboxes hardly go on.
     """
 
     memory_bytes: int = 8 << 30
@@ -26,6 +30,7 @@ class Limits:
     all_open_files: int = 50_000
     disk_bytes: int = 256 << 20
     cpu_seconds: float = 1800.0
+    unread_bytes: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // UNREAD_SHARE
 
     @property
     def all_disk_bytes(self) -> int:

@@ -29,7 +29,7 @@ from autograder.inside.limits import Limits
 from autograder.inside.system_calls import seccomp_filter
 from autograder.sandbox.loopback import LoopbackTraffic
 from autograder.sandbox.sandbox import Sandbox, SandboxMissing
-from autograder.sandbox.usage import begun
+from autograder.sandbox.usage import begun, unread_bytes
 from fourranks import landlock
 
 # Of the machine, not of the sandbox, and root's: grading as root would let students' code write there.
@@ -85,6 +85,11 @@ class Bubblewrap(Sandbox):
 
     def _processes(self) -> list[Path]:
         return [self._inside / name for name in os.listdir(self._inside) if name.isdigit()]
+
+    def _unread_bytes(self) -> int:
+        with contextlib.suppress(OSError):
+            return unread_bytes(self._seen_from_outside / "net", self._limits)
+        return 0
 
     def _end(self) -> None:
         """End the first process of its namespace; Linux then ends all others."""

@@ -96,6 +96,10 @@ class Sandbox(ABC):
         """Read what its processes have opened."""
         return files_of(self._processes())
 
+    def _unread_bytes(self) -> int:
+        """Return how many bytes the connections of students' code hold, if that is more than they may."""
+        return 0
+
     def _clean_up(self) -> None:
         """Remove what was made for it."""
         if self._cgroup is not None:
@@ -132,6 +136,7 @@ class Sandbox(ABC):
                 return
             try:
                 usage = usage_of(self._processes, self._limits)
+                usage = replace(usage, unread_bytes=self._unread_bytes())
                 if turn % LOOK_INTO_FILES_EVERY == 0 and usage.processes <= self._limits.processes:
                     looked = self._files()
                     # Its first process hides a command, too, from starting it until that begins.

@@ -16,6 +16,7 @@ from autograder.kit.folders import walk
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _HIDDEN = (errno.EACCES, errno.ENAMETOOLONG)  # why what lies in a folder cannot be seen
+_LISTENS = "0A"  # the state of what waits for connections
 LOOKS = 20  # at folders in a folder: programs remove some meanwhile, but not each time that one looks
 _BESIDE = ("VmPTE:", "VmSwap:", "HugetlbPages:")  # memory beside the pages that Linux sums up
 AN_ENTRY = 4096  # bytes that a name in a folder counts for: the file system keeps it, however small the file
@@ -29,6 +30,7 @@ class Usage:
     processes: int
     threads: int
     cpu_seconds: float
+    unread_bytes: int = 0  # of connections
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ def exceeded(limits: Limits, usage: Usage, files: OpenFiles = NO_FILES) -> str:
         return too_much_memory(limits)
     if files.disk_bytes > limits.all_disk_bytes:
         return f"more than {limits.all_disk_bytes >> 20} MiB of files"
+    if usage.unread_bytes > limits.unread_bytes:
+        return f"more than {limits.unread_bytes >> 20} MiB sent over connections and not received"
     if usage.cpu_seconds > limits.cpu_seconds:
         return f"more than {limits.cpu_seconds:g} s of processor time"
     return ""
@@ -93,6 +97,31 @@ def usage_of(processes: Callable[[], list[Path]], limits: Limits) -> Usage:
     if memory + beside > limits.memory_bytes:  # which counts what processes share once for each
         memory = _shared_memory(processes, limits)
     return Usage(memory + beside, len(folders), threads, seconds)
+
+
+def unread_bytes(network: Path, limits: Limits) -> int:
+    """Return how many bytes TCP connections hold, those sent and those to be received.
+
+    Linux takes milliseconds to list them, so they are listed only while all of the machine's hold as many as
+    these may: zero otherwise.
+
+    Args:
+        network: the folder in /proc in which Linux tells of a network.
+    """
+    for line in (network / "sockstat").read_text().splitlines():
+        if line.startswith("TCP:") and int(line.split()[-1]) * mmap.PAGESIZE > limits.unread_bytes:
+            return sum(_unread(network / name) for name in ("tcp", "tcp6"))
+    return 0
+
+
+def _unread(connections: Path) -> int:
+    """Add up what a list of connections says of their queues; those that listen have others."""
+    total = 0
+    with contextlib.suppress(FileNotFoundError):  # without IPv6
+        for line in connections.read_text().splitlines()[1:]:
+            state, queues = line.split()[3:5]
+            total += sum(int(queue, 16) for queue in queues.split(":")) if state != _LISTENS else 0
+    return total
 
 
 def _shared_memory(processes: Callable[[], list[Path]], limits: Limits) -> int:

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -270,6 +271,28 @@ def test_files_take_no_more_than_they_may(run):
         "except OSError as error: say(error.errno)"
     )
     assert got == 28  # no space left
+
+
+UNREAD = """
+import time
+server, kept = socket.create_server(("127.0.0.1", 0)), []
+for _ in range(30):
+    kept.append(socket.create_connection(server.getsockname()))
+    kept.append(server.accept()[0])
+    kept[-2].setblocking(False)
+    try:
+        while kept[-2].send(bytes(1 << 16)): pass
+    except BlockingIOError: pass
+time.sleep({seconds})
+say("done")
+"""
+
+
+def test_connections_hold_no_more_than_leaves_room_for_those_of_others(run):
+    limits = replace(SMALL, unread_bytes=32 << 20)
+    confined, said = run(UNREAD.format(seconds=60), limits)
+    assert (confined.exceeded, said) == ("more than 32 MiB sent over connections and not received", None)
+    assert run(UNREAD.format(seconds=1))[1] == "done"  # as it is far less than the machine has for them
 
 
 def test_limits_are_named_by_what_was_exceeded():

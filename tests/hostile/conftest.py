@@ -33,7 +33,7 @@ COURSE = Path(__file__).parents[2]
 CORPUS = Path(__file__).parent / "corpus"
 UNUSUAL = Path(__file__).parent / "unusual"
 SECRET = "canary-4711"
-LIMITS = Limits(memory_bytes=2 << 30, processes=64)
+LIMITS = Limits(memory_bytes=2 << 30, processes=64, unread_bytes=64 << 20)
 # Cases that are large enough for Linux's count to tell who moved too much.
 TESTS = {
     "exchange": "check.exchange(exchange, world_sizes=(2,), numels=(100_003,))",

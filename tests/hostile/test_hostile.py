@@ -7,6 +7,7 @@ import psutil
 import pytest
 
 from autograder.sandbox.student_process import StudentProcess
+from autograder.sandbox.tiers import Tier
 from tests.hostile.conftest import CORPUS, HONEST, SECRET, attack
 
 # Attacks that can share a sandbox, with the points of 1 that each deserves: a right answer in an
@@ -185,6 +186,13 @@ def test_what_linux_counts_for_all_sandboxes_together_is_there_for_the_others(gr
     assert [graded.points(honest) for honest in HONEST] == [1, 1], graded.text()
 
 
+def test_a_cell_that_fills_connections_leaves_others_room_for_theirs(grade, tier):
+    graded = grade(["fill_connections"])
+    ended = "more than 64 MiB sent over connections and not received"
+    assert ("Permission denied" if tier is Tier.LANDLOCK else ended) in graded.text("fill_connections")
+    assert [graded.points(honest) for honest in HONEST] == [1, 1], graded.text()
+
+
 def test_a_cell_that_stands_still_costs_its_own_time_only(grade, patience):
     patience(CELL=3.0)
     graded = grade(["stand_still"])
@@ -228,6 +236,6 @@ def test_nothing_outside_was_touched_seen_or_left_running(together, outside, war
 
 
 def test_the_catalogue_is_complete():
-    named = {*rows(TOGETHER), *rows(ALONE), "stand_still", "forge_a_record_that_fits"}
+    named = {*rows(TOGETHER), *rows(ALONE), "stand_still", "fill_connections", "forge_a_record_that_fits"}
     others = {path.stem for path in CORPUS.glob("*.py") if not path.stem.startswith("library_")}
     assert others == named  # `test_libraries` grades the rest
