@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from IPython.core.error import UsageError
 
 from .nodes.names import RAY
+from .workers import MAX_WORLD_SIZE
 
 TABLE = (
     ("`%%ranks 0,2-3 --timeout 30`", "runs on some ranks, for at most 30 seconds"),
@@ -326,10 +327,17 @@ def _is_for_a_cell(words: list[str]) -> bool:
 
 def _parse_ranks(text: str) -> list[int]:
     try:
-        spans = [part.split("-") for part in text.split(",")]
-        return sorted({rank for span in spans for rank in range(int(span[0]), int(span[-1]) + 1)})
-    except ValueError:
+        return sorted({rank for part in text.split(",") for rank in _span(*map(int, part.split("-")))})
+    except (ValueError, TypeError):  # TypeError: more than two numbers
         raise argparse.ArgumentTypeError(f"{text!r} does not name ranks; write for instance 0,2-3") from None
+
+
+def _span(first: int, last: int | None = None) -> range:
+    """Return the ranks that `2-3` names: one at least, and no more than a world can have."""
+    span = range(first, (first if last is None else last) + 1)
+    if not 1 <= len(span) <= MAX_WORLD_SIZE:
+        raise ValueError(span)
+    return span
 
 
 def _parse_name(text: str) -> str:
