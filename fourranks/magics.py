@@ -312,7 +312,7 @@ def _show_error(
         case NameError() if hint := hints.of_the_notebook(getattr(error, "name", None) or "", shell.user_ns):
             error.args = (f"{error}. {hint}",)
         case ValueError() if hint := hints.of_a_collective(error):
-            error.args = (f"{error} {hint}",)
+            error.args = (f"{str(error).removesuffix('.')}. {hint}",)
     with _no_debugger(shell) if isinstance(error, Explained) else contextlib.nullcontext():
         shell.showtraceback((kind, error, traceback), tb_offset=tb_offset)
     return []
