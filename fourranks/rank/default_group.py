@@ -13,7 +13,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed import distributed_c10d
 
 from ..protocol.messages import Settings
-from . import connection_owner, cuda, gloo, kept, patches, rescue, waits
+from . import connection_owner, cuda, gloo, kept, own_groups, patches, rescue, waits
 from .describe import call_on
 from .process_group import RecordingProcessGroup
 from .stores import DEFAULT_TIMEOUT
@@ -121,6 +121,7 @@ class DefaultGroup:
         self._half_made.clear()
         groups = list(distributed_c10d._world.pg_map)
         patches.leave_in_defaults(dist.group.WORLD)
+        own_groups.leave(groups)
         if self.exists:
             TORCH_DESTROY()
         RecordingProcessGroup.forget_formation()

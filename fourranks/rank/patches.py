@@ -24,7 +24,7 @@ from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import _rendezvous_handlers
 
-from . import cuda, frames, futures, gloo, hooks, new_groups, stores
+from . import cuda, frames, futures, gloo, hooks, new_groups, own_groups, stores
 from .process_group import RecordingProcessGroup
 from .recorder import Recorder
 from .uncompiled import leave_uncompiled
@@ -42,7 +42,8 @@ def record_groups(recorder: Recorder) -> None:
     os.register_at_fork(after_in_child=RecordingProcessGroup.note_fork)
     _replace(
         distributed_c10d,
-        ProcessGroup=RecordingProcessGroup,
+        ProcessGroup=own_groups.ProcessGroup,
+        _new_process_group_helper=own_groups.taken(distributed_c10d._new_process_group_helper),
         _new_group_with_tag=new_groups.recorded_new_group(distributed_c10d._new_group_with_tag),
         default_pg_nccl_timeout=cuda.NCCL_PATIENCE,  # torch's default of ten minutes counts as a failed call
         _create_process_group_wrapper=new_groups.leave_unwrapped,

@@ -1,9 +1,10 @@
 """A process group that records every operation and lets torch do the work.
 
 `torch.distributed` builds each process group by calling `ProcessGroup(store, rank, size)`. In a rank that
-name is bound to `RecordingProcessGroup` (by `patches`), so every path to a collective passes here with its
+makes a `RecordingProcessGroup` (by `patches`), so every path to a collective passes here with its
 arguments: the functions of `torch.distributed`, functional collectives, DDP's reducer in C++, FSDP, DTensor.
-The backend stays torch's own; `dist.get_backend()` still says "gloo" or "nccl".
+The backend stays torch's own; `dist.get_backend()` still says "gloo" or "nccl". A process group that the
+reader has written in Python takes the place of the one that torch has built, and is not recorded.
 """
 
 from __future__ import annotations
@@ -55,7 +56,6 @@ class RecordingProcessGroup(dist.ProcessGroup):
     era = -1  # the number of default groups before the one that there is: torch gives names again after each
     forks = 0  # that lie between the rank and this process
     has_hooks = False  # of the reader's, each of which may refuse a call
-    is_recorded = True  # else a group that the reader's code makes in Python does the work, in its own way
     being_formed: RecordingProcessGroup | None = None
     formation: tuple[Call, tuple[Wait, float]] | None = None  # of the default group, while under way
     _batches: ClassVar[list[OpenBatch]] = []  # on NCCL
@@ -81,10 +81,15 @@ class RecordingProcessGroup(dist.ProcessGroup):
     def identity(self) -> tuple[str, tuple[int, ...]]:
         """Name of this group and its global ranks in group order; asked for at every call, so kept."""
         if self._identity is None:
-            name: str = self.group_name if self.is_recorded else distributed_c10d._world.pg_names[self]
-            numbered = f"{name}.{self._era}" if self._era else name
-            self._identity = numbered, tuple(dist.get_process_group_ranks(self))
+            name = f"{self.group_name}.{self._era}" if self._era else self.group_name
+            self._identity = name, tuple(dist.get_process_group_ranks(self))
         return self._identity
+
+    def shutdown(self) -> None:
+        """Close the group, after hooks of the reader's on NCCL: torch waits for them in a type of its own."""
+        if self._has_hooks():
+            self._wait_for_pending_works()
+        super().shutdown()
 
     def __repr__(self) -> str:
         known = distributed_c10d._world
@@ -180,16 +185,15 @@ class RecordingProcessGroup(dist.ProcessGroup):
         cls.recorder.work_alone()
 
     def _register_backend(self, *args: Any) -> None:
-        backend = args[2] if len(args) > 2 else None
-        if isinstance(backend, dist.ProcessGroup):
-            self.inner, self.is_recorded = backend, False
-            super()._set_default_backend(self.BackendType.UNDEFINED)  # torch 2.15 asks it for rank and size
-        else:
-            super()._register_backend(*args)
-            self.inner._register_backend(*args)
-        options: Any = getattr(backend, "options", None)
+        super()._register_backend(*args)
+        self.inner._register_backend(*args)
+        options: Any = getattr(args[2] if len(args) > 2 else None, "options", None)
         self._options += [options] if hasattr(options, "_timeout") else []
         self._formed_with = self.timeouts()
+        self.end_formation()
+
+    def end_formation(self) -> None:
+        """Note that this group is connected, by itself or by a group of the reader's that takes its place."""
         self._own = rescue.tcp_connections() - self._foreign
         connection_owner.require_own(self._own)
         RecordingProcessGroup.being_formed = None
@@ -359,9 +363,9 @@ def _forward_to_both(name: str) -> None:
 def _record(name: str, method: Method) -> None:
     def recorded(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> dist.Work | None:
         start: Callable[[], dist.Work] = functools.partial(getattr(self.inner, name), *args, **kwargs)
-        arguments, recorder = read(method, args, kwargs) if self.is_recorded else None, self.recorder
+        arguments, recorder = read(method, args, kwargs), self.recorder
         if arguments is None:
-            return start()  # torch says what is wrong, if anything is
+            return start()  # torch says what is wrong
         named = method.named_rank(arguments)
         if named is not None and not 0 <= named < self.size():
             return self._refuse(method, named, start)

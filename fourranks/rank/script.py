@@ -93,8 +93,9 @@ class Script:
             return
         _require_place(asked.get("world_size", -1), asked.get("rank", -1))
         backends = _backends(asked.get("backend"))
-        if (timeout := asked.get("timeout")) is not None:
-            self._restore_timeout = _timeout_of_before()
+        timeout, world = asked.get("timeout"), _world()
+        if timeout is not None and isinstance(world, RecordingProcessGroup):  # else the reader has written it
+            self._restore_timeout = _timeout_of_before(world)
             _set_timeout(timeout)
         self._tell(backends)
 
@@ -176,20 +177,20 @@ def _nothing_to_restore() -> None:
     pass
 
 
-def _world() -> RecordingProcessGroup:
+def _world() -> dist.ProcessGroup:
     """Return the default process group, once it is known to be there."""
     group = distributed_c10d.GroupMember.WORLD
-    assert isinstance(group, RecordingProcessGroup), "scripts attach to a group that is there"
+    assert group is not None, "scripts attach to a group that is there"
     return group
 
 
-def _timeout_of_before() -> Callable[[], None]:
+def _timeout_of_before(world: RecordingProcessGroup) -> Callable[[], None]:
     """Return what gives the default group its present timeout again, if that group is still there then."""
-    world = weakref.ref(_world())  # a reference would keep its connections
-    before = min(_world().timeouts())
+    present = weakref.ref(world)  # a reference would keep its connections
+    before = min(world.timeouts())
 
     def restore() -> None:
-        group = world()
+        group = present()
         if group is not None and group is distributed_c10d.GroupMember.WORLD:
             _set_timeout(before)
 

@@ -304,6 +304,63 @@ def test_a_process_group_that_the_reader_makes_in_python_does_what_it_does_witho
     assert pair.pull("found") == [("adds", 2, 5.0), ("adds", 2, 3.0)]
 
 
+OWN_GROUP = """
+class Own(dist.ProcessGroup):
+    name = None
+
+    def _set_group_name(self, name):
+        self.name = name
+
+    @property
+    def group_name(self):
+        return self.name
+
+    def allreduce(self, tensors, options=None):
+        for tensor in tensors:
+            tensor.add_(4)
+        done = torch.futures.Future()
+        done.set_result(tensors)
+        return torch._C._distributed_c10d._create_work_from_future(done)
+
+    def shutdown(self):
+        raise RuntimeError("this group is never shut down")
+
+dist.Backend.register_backend("own", lambda store, rank, size, timeout: Own(rank, size), devices=["cpu"])
+group = dist.new_group(backend="own")
+"""
+
+
+def test_a_process_group_that_the_reader_makes_in_python_is_the_one_that_torch_gives_and_knows(pair):
+    pair.execute(OWN_GROUP)
+    pair.execute("""
+        import torch.distributed._functional_collectives as functional
+        from torch.distributed.device_mesh import DeviceMesh
+        from torch.distributed.distributed_c10d import ProcessGroup
+
+        mesh = DeviceMesh.from_group(group, "cpu")
+        found = type(group), mesh.get_group() is group, dist.get_process_group_ranks(group)
+        x = functional.all_reduce(torch.ones(1), "sum", group).item()
+
+        class Subclass(ProcessGroup):
+            pass
+
+        subclass = Subclass(rank, world_size)
+        counted = [isinstance(each, ProcessGroup) for each in (group, dist.group.WORLD, subclass, 1)]
+        others = [isinstance(each, Subclass) for each in (group, subclass)]
+        size = subclass.size()
+    """)
+    assert pair.pull("found[0] is Own, found[1:], x") == [(True, (True, [0, 1]), 5.0)] * 2
+    assert pair.pull("counted, others, size") == [([True, True, True, False], [False, True], 2)] * 2
+
+
+def test_a_reader_s_process_group_that_cannot_be_shut_down_costs_no_variables_when_ranks_are_freed(pair):
+    pair.execute(f"{OWN_GROUP}kept = rank")
+    with pytest.raises(fourranks.DeadlockError, match="keep their variables"):
+        pair.execute("if rank == 0: dist.barrier()")
+    pair.execute("dist.barrier()")
+    assert pair.pull("kept") == [0, 1]
+
+
 @has_hooks
 def test_a_readers_hooks_are_called_until_they_are_taken_back(pair):
     pair.execute("""
