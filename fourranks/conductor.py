@@ -18,6 +18,7 @@ from .deferred_interrupt import deferred_interrupt
 from .ending import error_of
 from .errors import Aftermath, CellInterrupted, CellTimeout, FourRanksError, RankDied, StartError
 from .hardware import Placement, preferred_backend
+from .naming import name_ranks, sentence_case
 from .nodes.this_machine import Nodes
 from .protocol.messages import Complete, Form, Inspect, Request
 from .workers import Workers
@@ -309,10 +310,12 @@ class Conductor:
                 "This world was stopped. Start a new one with `%ranks start` or fourranks.start()."
             )
         self.workers.poll(0)
-        for rank in ranks:
-            if cause := self.workers[rank].cause:
-                message = f"Rank {rank} is gone: it {cause}. `%ranks restart` starts all ranks again."
-                raise RankDied(rank, cause, message)
+        gone = {rank: cause for rank in ranks if (cause := self.workers[rank].cause)}
+        if gone:
+            rank, cause = next(iter(gone.items()))
+            are = "is gone: it" if len(gone) == 1 else f"are gone: rank {rank}"
+            named = sentence_case(name_ranks([*gone]))
+            raise RankDied(rank, cause, f"{named} {are} {cause}. `%ranks restart` starts all ranks again.")
         return self.workers
 
 

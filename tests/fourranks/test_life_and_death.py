@@ -209,9 +209,13 @@ def test_after_a_death_the_others_keep_their_variables_and_restart_brings_a_whol
     assert str(any_group.execute("x = torch.ones(1); dist.all_reduce(x); x")) == "[0-3] tensor([4.])"
 
 
-def test_when_all_ranks_have_died_no_variable_is_said_to_be_kept(group):
+def test_when_all_ranks_have_died_no_variable_is_said_to_be_kept_and_the_next_cell_names_all_of_them(group):
     with pytest.raises(RankDied, match="No rank is left, so their variables are lost."):
         group.execute("import os\nos._exit(3)")
+    with pytest.raises(
+        RankDied, match="Ranks 0-3 are gone: rank 0 exited with code 3. `%ranks restart` starts"
+    ):
+        group.execute("1")
 
 
 def test_a_rank_that_dies_between_two_cells_is_noticed(group):
