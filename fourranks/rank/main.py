@@ -7,6 +7,7 @@ computes or waits can still report, be interrupted and be freed.
 from __future__ import annotations
 
 import contextlib
+import linecache
 import os
 import queue
 import random
@@ -16,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -65,6 +66,7 @@ from .threads import Helper, main_thread
 from .variable import Variable
 
 SLEEPING = 0.01  # seconds of processor time between two reports; answering one takes a tenth of that
+_EXPRESSION = "<expression>"  # the name of its file, in tracebacks
 
 
 class Rank:
@@ -248,7 +250,7 @@ class Rank:
                     return Done()
                 case Pull(expression):
                     with self._interrupts.user_code():
-                        return Done(parcel=_packed(eval(expression, self._shell.user_ns)))
+                        return Done(parcel=_packed(eval(_compiled(expression), self._shell.user_ns)))
         except BaseException as error:
             return Done(error=self._shell.keep_error(error, skip=1))
 
@@ -354,6 +356,13 @@ def _where(frame: FrameType | None) -> str:
     """Return the line of the reader's code that a thread is in."""
     at, _, through, _ = whereabouts(frame)
     return f"{place(*at)}, through {through}" if through else str(place(*at))
+
+
+def _compiled(expression: str) -> CodeType:
+    """Compile an expression such that a traceback shows it."""
+    text = expression.lstrip(" \t")  # as eval() does
+    linecache.cache[_EXPRESSION] = len(text), None, text.splitlines(keepends=True), _EXPRESSION
+    return compile(text, _EXPRESSION, "eval")
 
 
 def _packed(value: Any) -> Parcel:

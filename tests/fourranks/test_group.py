@@ -147,6 +147,13 @@ def test_push_and_pull_carry_tensors_of_every_kind(shared_group):
         assert all(torch.equal(received[name], sent[name]) for name in sent)
 
 
+def test_an_expression_that_fails_is_shown_with_its_error(shared_group):
+    with pytest.raises(RankError, match=r"----> 1 1 / zero\n\nNameError: name 'zero'"):
+        shared_group.pull(" 1 / zero")
+    with pytest.raises(DeadlockError, match=r"line 1: dist\.barrier\(\) if rank else 1\), for rank 0"):
+        shared_group.pull("dist.barrier() if rank else 1")
+
+
 def test_a_world_for_one_call():
     assert fourranks.run(lambda: torch.distributed.get_world_size(), world_size=3, backend="gloo") == [
         3,
