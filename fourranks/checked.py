@@ -28,7 +28,7 @@ def world_size(given: Any) -> int:
 
 
 def timeout(given: Any) -> float | None:
-    """Return a number of seconds, or None for no limit.
+    """Return a number of seconds above zero, or None for no limit.
 
     Raises:
         FourRanksError: it is neither.
@@ -36,8 +36,10 @@ def timeout(given: Any) -> float | None:
     if given is None:
         return None
     seconds = float(given) if isinstance(given, numbers.Real) else math.nan
-    if not seconds >= 0:
-        raise FourRanksError(f"A timeout is a number of seconds, or None for no limit, not {given!r}.")
+    if not seconds > 0:
+        raise FourRanksError(
+            f"A timeout is a number of seconds above zero, or None for no limit, not {given!r}."
+        )
     return seconds
 
 

@@ -426,7 +426,8 @@ def test_a_function_of_the_notebook_shows_its_lines_in_a_ranks_traceback(kernel)
         ("%ranks start --launcher ssh", "A launcher is for ranks on other nodes: name them, or leave"),
         ("%ranks start --backend nccl --device cpu", "NCCL moves tensors between GPUs only"),
         ("%%ranks --timeout\n1", "expected one argument"),
-        ("%%ranks --timeout -1\n1", "A timeout is a number of seconds"),
+        ("%%ranks --timeout -1\n1", "A timeout is a number of seconds above zero"),
+        ("%%ranks --timeout 0\n1", "A timeout is a number of seconds above zero"),
         (
             "%%ranks --save-script no_such_folder/a.py\n1",
             "No such file or directory; choose another place.\n",
