@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import os
 import pickle
 import socket
 import struct
@@ -283,10 +284,12 @@ class Channel:
     def __init__(self, sock: socket.socket, blocking: bool) -> None:
         self.sock = sock
         self.sock.setblocking(blocking)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler, in the middle of a message, may send or fork
         self._incoming = bytearray()
         self._files: deque[MemoryFile] = deque()  # that arrived with messages not yet complete
         self._outgoing: deque[tuple[memoryview, MemoryFile | None]] = deque()
+        self._in_turn: deque[tuple[Any, memoryview]] = deque()  # of a blocking end, each with its frame
+        self._is_sending = False
         self.at_end = False  # the other side has closed
 
     def fileno(self) -> int:
@@ -295,12 +298,18 @@ class Channel:
     def close(self) -> None:
         self.sock.close()
 
+    def serve_forks(self) -> None:
+        """Let no other thread be in the middle of a message when this process forks: the child sends, too."""
+        hold, let_go = self._lock.acquire, self._lock.release
+        os.register_at_fork(before=hold, after_in_parent=let_go, after_in_child=let_go)
+
     def send(self, message: Any) -> None:
         """Send a message, or queue what a non-blocking end cannot take now."""
         frame = _frame(message)
         with self._lock:
             if self.sock.getblocking():
-                self._send_all(message, frame)
+                self._in_turn.append((message, frame))
+                self._send_in_turn()
             else:
                 self._outgoing.append((frame, _file(message)))
         self.flush()
@@ -349,6 +358,17 @@ class Channel:
         while (message := self._next()) is not None:
             messages.append(message)
         return messages
+
+    def _send_in_turn(self) -> None:
+        """Send all messages, one after the other; those of a signal handler when the one under way is out."""
+        if self._is_sending:
+            return
+        self._is_sending = True
+        try:
+            while self._in_turn:
+                self._send_all(*self._in_turn.popleft())
+        finally:
+            self._is_sending = False
 
     def _send_all(self, message: Any, frame: memoryview) -> None:
         """Send a whole message; Linux limits how many descriptors of a user are on their way."""

@@ -83,6 +83,7 @@ class Rank:
         launches = settings.backend == "nccl"
         self._recorder = Recorder(settings.rank, Board(board, settings.rank), launches)
         patches.record_groups(self._recorder)
+        channel.serve_forks()
         if launches:
             patches.connect_at_once(self._device, settings.local_world_size == settings.world_size)
         if settings.backend == "gloo":

@@ -303,6 +303,54 @@ def test_top_level_await_works(shared_group):
     assert str(shared_group.execute("import asyncio\nawait asyncio.sleep(0)\n5")) == "[0-3] 5"
 
 
+def test_what_a_signal_handler_shows_in_the_middle_of_a_large_display_comes_behind_it(group):
+    shown = group.execute(
+        """
+import signal
+from IPython.display import display
+ticks = []
+def tick(*_):
+    ticks.append(len(ticks))
+    display({"text/plain": "tick"}, raw=True)
+signal.signal(signal.SIGALRM, tick)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+for _ in range(20):
+    display({"text/plain": 2_000_000 * "x"}, raw=True)
+signal.setitimer(signal.ITIMER_REAL, 0)
+was = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+""",
+        ranks=[0],
+        timeout=60,
+    )
+    ticks = group.pull("len(ticks)", ranks=[0])[0]
+    assert ticks and shown.text(0).count("tick") == ticks
+
+
+def test_a_process_that_is_forked_in_the_middle_of_another_thread_s_message_can_show_something(group):
+    shown = group.execute(
+        """
+import os, threading
+from IPython.display import display
+over = False
+def shout():
+    while not over:
+        display({"text/plain": "x"}, raw=True)
+shouting = threading.Thread(target=shout)
+shouting.start()
+for _ in range(30):
+    if (child := os.fork()) == 0:
+        display({"text/plain": "from a child"}, raw=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+over = True
+shouting.join()
+""",
+        ranks=[0],
+        timeout=60,
+    )
+    assert shown.text(0).count("from a child") == 30
+
+
 # --- errors of the reader's code ---
 
 
