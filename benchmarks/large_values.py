@@ -43,7 +43,7 @@ def ipyparallel_push() -> Iterator[float]:
 
 
 def copy() -> Iterator[float]:
-    """The part that nobody can do without."""
+    """Time one copy within a process: the least that any way of bringing a tensor needs."""
     x = _tensor()
     yield from _timed(x.clone)
 

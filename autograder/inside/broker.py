@@ -25,6 +25,7 @@ from autograder.inside.runs import DIED, RAISED, WRONG_TYPE, RunFailed
 from autograder.inside.shipped import ShippedFunction
 from autograder.inside.witnessed_rank import become_witnessed_rank
 from fourranks.errors import StartError
+from fourranks.protocol.places import show_lines_of
 from fourranks.trace import Call
 
 MAX_SOURCE = 2_000_000  # characters of cells that messages may show: of all cells, with room to spare
@@ -164,7 +165,7 @@ def _add_sources(sources: dict[Any, Any]) -> None:
         del linecache.cache[name]
     for name, text in sources.items():
         if type(name) is type(text) is str and name.startswith(_CELL):
-            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+            show_lines_of(name, text)
 
 
 def _failed(failure: RunFailed, world_size: int) -> dict[str, Any]:

@@ -69,11 +69,15 @@ def cell_name(file: str) -> str:
 def know_cells(cells: Mapping[str, NotebookCell]) -> None:
     """Have this process name these cells of the notebook, and show their lines, from now on."""
     news = {file: cell for file, cell in cells.items() if _cells_of_the_notebook.get(file) != cell}
+    _cells_of_the_notebook.update(news)
     for file, cell in news.items():
-        linecache.cache[file] = (len(cell.text), None, cell.text.splitlines(keepends=True), file)
-    if news:
-        _cells_of_the_notebook.update(news)
-        place.cache_clear()
+        show_lines_of(file, cell.text)
+
+
+def show_lines_of(file: str, text: str) -> None:
+    """Have tracebacks and places show lines of this text, which is in no file, by the name of one."""
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    place.cache_clear()
 
 
 def cells_among(files: Iterable[str]) -> dict[str, str]:

@@ -7,7 +7,6 @@ computes or waits can still report, be interrupted and be freed.
 from __future__ import annotations
 
 import contextlib
-import linecache
 import os
 import queue
 import random
@@ -51,7 +50,7 @@ from ..protocol.messages import (
     Virtualize,
 )
 from ..protocol.parcel import Parcel, pack
-from ..protocol.places import cells_among, know_cells, place
+from ..protocol.places import cells_among, know_cells, place, show_lines_of
 from . import cuda, environment, files, forked, patches, program, prompts
 from .default_group import DefaultGroup
 from .frames import whereabouts
@@ -362,7 +361,7 @@ def _where(frame: FrameType | None) -> str:
 def _compiled(expression: str) -> CodeType:
     """Compile an expression such that a traceback shows it."""
     text = expression.lstrip(" \t")  # as eval() does
-    linecache.cache[_EXPRESSION] = len(text), None, text.splitlines(keepends=True), _EXPRESSION
+    show_lines_of(_EXPRESSION, text)
     return compile(text, _EXPRESSION, "eval")
 
 

@@ -152,6 +152,8 @@ def test_an_expression_that_fails_is_shown_with_its_error(shared_group):
         shared_group.pull(" 1 / zero")
     with pytest.raises(DeadlockError, match=r"line 1: dist\.barrier\(\) if rank else 1\), for rank 0"):
         shared_group.pull("dist.barrier() if rank else 1")
+    with pytest.raises(DeadlockError, match=r"line 1: dist\.barrier\(\) if rank > 1 else 2\), for ranks 0-1"):
+        shared_group.pull("dist.barrier() if rank > 1 else 2")
 
 
 def test_a_world_for_one_call():
