@@ -18,7 +18,7 @@ from .errors import (
 )
 from .naming import name_ranks, sentence_case
 from .protocol.calls import Call
-from .protocol.places import Place, label_of
+from .protocol.places import OUTSIDE, Place, label_of
 from .protocol.remote_error import RemoteError
 from .scene import Scene
 from .source import Source
@@ -100,7 +100,9 @@ def _where(workers: Workers, cell: Cell, rank: int) -> str:
     if line := workers[rank].crashed_in:
         return f" in {label_of(line)}"
     state = cell.states.get(rank)
-    return f" (last seen in {state.where})" if state is not None and state.busy else ""
+    if state is None or not state.busy or state.where == OUTSIDE:
+        return ""
+    return f" (last seen in {state.where})"
 
 
 def _departures(cell: Cell) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 MAX_SOURCE = 200_000  # characters of all cells that a report takes along
+OUTSIDE = "outside of your code"  # stands for a line where a rank is in none of the reader's
 
 _CELL_FILE = re.compile(r"<ipython-input-(\d+)-")
 

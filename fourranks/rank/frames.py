@@ -24,7 +24,7 @@ import torch
 import typing_extensions
 
 from ..protocol.calls import THREAD
-from ..protocol.places import Line
+from ..protocol.places import OUTSIDE, Line
 
 MOST_KNOWN = 1024  # ways to a call whose callers are kept
 MAX_CALLERS = 6  # lines of the reader's that are kept for a call, besides the one that made it
@@ -136,7 +136,7 @@ def caller(frame: FrameType | None) -> Caller:
                 library = library or (frame if owner is Owner.LIBRARY else None)
         frame = frame.f_back
     if not own:
-        nowhere = Line("", 0, "outside of your code" if is_below else "backward")
+        nowhere = Line("", 0, OUTSIDE if is_below else "backward")
         at = _line(any_other) if any_other is not None else nowhere
         return Caller(at, (), part, function)
     return Caller(own[0], tuple(own[1:]), ", ".join(filter(None, [_named(library), part])), function)

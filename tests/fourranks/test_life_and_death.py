@@ -218,6 +218,16 @@ def test_when_all_ranks_have_died_no_variable_is_said_to_be_kept_and_the_next_ce
         group.execute("1")
 
 
+class EndsItsReader:
+    def __reduce__(self):
+        return eval, ("(__import__('time').sleep(1), __import__('os')._exit(9))",)
+
+
+def test_a_rank_that_dies_where_no_line_is_the_readers_is_last_seen_nowhere(group):
+    with pytest.raises(RankDied, match=r"Ranks 0-3 exited with code 9\.\n"):
+        group.push(value=EndsItsReader())
+
+
 def test_a_rank_that_dies_between_two_cells_is_noticed(group):
     victim = group.status()[1].pid
     os.kill(victim, signal.SIGKILL)
