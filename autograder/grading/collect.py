@@ -226,7 +226,10 @@ def _addresses(worksheet: Path) -> dict[str, str]:
     """Return each participant's address, by number; the language decides what columns are called."""
     try:
         with worksheet.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
+            lines = file.readlines()
+        # Programs put semicolons between columns where a comma stands in a number.
+        between = max(",;\t", key="".join(lines[:1]).count)
+        rows = [row for row in csv.reader(lines, delimiter=between) if row]
     except (OSError, ValueError, csv.Error) as error:
         raise CollectError(f"{worksheet} cannot be read as a table: {error}") from None
     # A name can be anybody's address, too: the column counts that has one in most lines.

@@ -375,14 +375,15 @@ def test_other_names_need_a_pattern(course):
     assert submitted(course) == {f"ada/{TOPIC}/exercise.ipynb": ANSWERED}
 
 
-def test_moodles_worksheet_says_whose_numbers_they_are(course):
+@pytest.mark.parametrize("between", [",", ";", "\t"])
+def test_moodles_worksheet_says_whose_numbers_they_are(between, course):
     worksheet = course / "Bewertungen.csv"
-    worksheet.write_text(
-        "\ufeffID,Vollständiger Name,E-Mail-Adresse,Status\n"
-        'Teilnehmer/in1234567,"Lovelace, Ada",ada@uni.example,Abgegeben\n'
-        "Participant 42,Jean-Luc O'Neil,,Submitted\n",
-        encoding="utf-8",
-    )
+    lines = [
+        ["\ufeffID", "Vollständiger Name", "E-Mail-Adresse", "Status"],
+        ["Teilnehmer/in1234567", '"Lovelace, Ada"', "ada@uni.example", "Abgegeben"],
+        ["Participant 42", "Jean-Luc O'Neil", "", "Submitted"],
+    ]
+    worksheet.write_text("".join(between.join(line) + "\n" for line in lines), encoding="utf-8")
     collect(course, TOPIC, downloaded(course, dict.fromkeys(MOODLE, ANSWERED)), worksheet=worksheet)
     assert {path.split("/")[0] for path in submitted(course)} == {"ada@uni.example", "42"}
     with pytest.raises(CollectError, match="no line with a participant's number and an e-mail"):
