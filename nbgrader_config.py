@@ -89,5 +89,7 @@ if formgrader := sys.modules.get("nbgrader.server_extensions.formgrader.formgrad
     from autograder.grading.formgrader import Pages
 
     formgrader.Environment = Pages
+    # Nor must a page that was handed in beside a notebook, to which an answer may have a link.
+    formgrader.handlers.SubmissionFilesHandler.content_security_policy = "sandbox"
 # Nobody else on this machine can listen to a kernel.
 c.KernelManager.transport_encryption = "auto"

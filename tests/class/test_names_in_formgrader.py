@@ -77,6 +77,14 @@ def test_above_a_submission_a_name_of_html_is_text(browser, formgrader, numbers,
     assert HOSTILE in browser.find_element(By.CSS_SELECTOR, "a.name-shown").text
 
 
+def test_a_page_that_is_handed_in_beside_the_notebook_runs_nothing(browser, formgrader, numbers, clone):
+    page = clone / "autograded" / IRISH / TOPIC / "page.html"
+    page.write_text("<p>handed in</p><script>document.title = 'ran'</script>")
+    browser.get(f"{formgrader}submissions/{numbers[1]}/{page.name}")
+    assert browser.find_element(By.TAG_NAME, "p").text == "handed in"
+    assert browser.title != "ran"
+
+
 def _filled(browser):
     """The page, once its script has filled in the list."""
     body = browser.find_element(By.TAG_NAME, "body")
