@@ -22,6 +22,7 @@ from autograder.sandbox.usage import NO_FILES, OpenFiles, exceeded, files_of, to
 WATCH_EVERY = 0.1  # seconds
 LOOK_FOR_SET_UP_EVERY = 0.01  # seconds
 LOOK_INTO_FILES_EVERY = 10  # watches, as that takes ten times as long
+LONGEST_LOOK = 20.0  # seconds; of mappings that a process can make, Linux takes minutes to add up the pages
 
 
 class SandboxMissing(RuntimeError):
@@ -134,6 +135,8 @@ class Sandbox(ABC):
         for turn in itertools.count():
             if self._over.wait(WATCH_EVERY):
                 return
+            late = threading.Timer(LONGEST_LOOK, self._end_unseen)
+            late.start()
             try:
                 usage = usage_of(self._processes, self._limits)
                 usage = replace(usage, unread_bytes=self._unread_bytes())
@@ -148,7 +151,14 @@ class Sandbox(ABC):
             except Exception:  # nothing may run that is not watched
                 self._end()
                 raise
+            finally:
+                late.cancel()
             if reason := exceeded(self._limits, usage, files):
                 self.exceeded = reason
                 self._end()
                 return
+
+    def _end_unseen(self) -> None:
+        """End what takes so long to be looked at that meanwhile it could take everything."""
+        self.exceeded = f"what it takes cannot be watched: to look at it takes more than {LONGEST_LOOK:g} s"
+        self._end()

@@ -249,6 +249,23 @@ def test_what_can_no_longer_be_watched_is_ended(run_in_each, monkeypatch):
     assert got is None
 
 
+MAPPED_OFTEN = """
+import mmap, os, time
+file = os.memfd_create("")
+os.ftruncate(file, 128 << 20)
+kept = [mmap.mmap(file, 0, mmap.MAP_SHARED | mmap.MAP_POPULATE) for _ in range(100)]
+time.sleep(3)
+say("done")
+"""
+
+
+def test_what_takes_long_to_be_looked_at_is_ended(run_in_each, monkeypatch):
+    monkeypatch.setattr(sandbox, "LONGEST_LOOK", 0.1)
+    confined, got = run_in_each(MAPPED_OFTEN)
+    assert got is None
+    assert "cannot be watched" in confined.exceeded
+
+
 def test_while_it_is_set_up_no_process_of_the_machine_is_taken_for_one_in_it(run_in_each, monkeypatch):
     monkeypatch.setattr(sandbox, "WATCH_EVERY", 0.0001)
     for _ in range(5):  # the machine has more processes than this sandbox may have
