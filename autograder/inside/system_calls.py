@@ -141,7 +141,9 @@ _MERGES_ALL = 67  # of prctl
 # Of fcntl: locks, leases, watching a folder, hints that a file keeps.
 _LOCKS = (6, 7, 37, 38)
 _NOTES_ON_FILES = (1024, 1026, 1036, 1038)
-_FLAGS_OF_FILES = (0x40086602, 0x401C5820, 0x40087602)  # of ioctl: flags, attributes and version of a file
+# Of ioctl: whether a descriptor closes when a program begins, or waits; what there is to read; whether it is
+# a terminal, and its size. All else is a device's or a file system's own, as are flags and versions of files.
+_OF_DESCRIPTORS = (0x5451, 0x5450, 0x5421, 0x541B, 0x5401, 0x5413)
 _DISCIPLINE_OF_TERMINAL = 0x5423  # of ioctl
 _NEITHER_TO_READ_NOR_TO_WRITE = 3  # of open: a descriptor that Landlock lets pass, and that ioctl takes
 _SET_DUMPABLE = 4  # of prctl: hides from the watch what a process has opened
@@ -217,7 +219,7 @@ def between_ranks(
         *_if_equal(
             _FCNTL[which], _refuse_one_of(_SECOND, _NOTES_ON_FILES + (() if shares_files else _LOCKS))
         ),
-        *_if_equal(_IOCTL[which], _refuse_one_of(_SECOND, _FLAGS_OF_FILES)),
+        *_if_equal(_IOCTL[which], _refuse_all_but(_SECOND, _OF_DESCRIPTORS)),
         *_if_equal(_OPENAT[which], _open_to_read_or_to_write(_THIRD)),
     ]
     rules += _if_equal(_OPEN[which], _open_to_read_or_to_write(_SECOND))
@@ -272,6 +274,11 @@ def _refuse_one_of(argument: int, values: Iterable[int]) -> list[Instruction]:
     """Refuse values of an argument that says what is to be done."""
     refused = [each for value in values for each in _if_equal(value, [_fail(errno.EACCES)])]
     return [*_load(argument), *refused, _ALLOWED]
+
+
+def _refuse_all_but(argument: int, values: Iterable[int]) -> list[Instruction]:
+    allowed = [each for value in values for each in _if_equal(value, [_ALLOWED])]
+    return [*_load(argument), *allowed, _fail(errno.EACCES)]
 
 
 def _open_to_read_or_to_write(flags: int) -> list[Instruction]:

@@ -72,6 +72,7 @@ def test_ranks_cannot_read_what_cells_have_written(run):
         "fcntl.flock(os.open('/usr', 0), fcntl.LOCK_SH)",
         "fcntl.fcntl(os.open('/usr', 0), fcntl.F_NOTIFY, 1)",
         "fcntl.ioctl(os.open('/usr', 0), 0x40086602, bytes(8))",
+        "fcntl.ioctl(os.open('/usr', 0), 0x40086604, bytes(8))",  # a file system's own: a file's version
         "resource.prlimit(first, resource.RLIMIT_NOFILE)",
         "os.setpriority(os.PRIO_PROCESS, 0, 9)",
         "os.setpgid(0, 0)",
