@@ -105,6 +105,7 @@ REFUSED_TO_RANKS = {
     "futex_wait": (455, 455),
     "futex_requeue": (456, 456),
     "openat2": (437, 437),  # its flags cannot be read
+    "mbind": (237, 235),  # where memory is to lie: each process that shares it is told
 }
 # Cells may start sessions: those that load the extension start a process for ranks.
 OF_SESSIONS = ("setpgid", "setsid")
@@ -138,9 +139,9 @@ _FILES_OF_ITS_OWN = 0x2  # of close_range: for this thread
 _SHARED_MEMORY, _WITHOUT_FILE = 0x1, 0x20  # of mmap
 _TO_BE_MERGED, _COLD, _SWAPPED_OUT = 12, 20, 21  # of madvise
 _MERGES_ALL = 67  # of prctl
-# Of fcntl: locks, leases, watching a folder, hints that a file keeps.
+# Of fcntl: locks, leases, watching a folder, hints that a file keeps, delegations (from Linux 6.19 on).
 _LOCKS = (6, 7, 37, 38)
-_NOTES_ON_FILES = (1024, 1026, 1036, 1038)
+_NOTES_ON_FILES = (1024, 1026, 1036, 1038, 1040)
 # Of ioctl: whether a descriptor closes when a program begins, or waits; what there is to read; whether it is
 # a terminal, and its size. All else is a device's or a file system's own, as are flags and versions of files.
 _OF_DESCRIPTORS = (0x5451, 0x5450, 0x5421, 0x541B, 0x5401, 0x5413)

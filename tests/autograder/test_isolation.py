@@ -71,6 +71,7 @@ def test_ranks_cannot_read_what_cells_have_written(run):
         "fcntl.lockf(os.open('/usr', 0), fcntl.LOCK_SH, 10, 20)",
         "fcntl.flock(os.open('/usr', 0), fcntl.LOCK_SH)",
         "fcntl.fcntl(os.open('/usr', 0), fcntl.F_NOTIFY, 1)",
+        "fcntl.fcntl(os.open('/usr', 0), 1040, bytes(8))",  # a delegation
         "fcntl.ioctl(os.open('/usr', 0), 0x40086602, bytes(8))",
         "fcntl.ioctl(os.open('/usr', 0), 0x40086604, bytes(8))",  # a file system's own: a file's version
         "resource.prlimit(first, resource.RLIMIT_NOFILE)",
@@ -84,6 +85,7 @@ def test_ranks_cannot_read_what_cells_have_written(run):
         "os.open('/dev/ptmx', os.O_RDONLY)",
         "os.open('/dev/pts/ptmx', 3)",  # neither to read nor to write, but to set the size of a window
         "call('io_setup', 1, ctypes.byref(ctypes.c_long(0)))",
+        "call('mbind', ctypes.byref(ctypes.c_char.from_buffer(mmap.mmap(-1, 4096))), 4096, 0, None, 0, 0)",
         "call('openat2', -100, b'/dev/null', bytes(24), 24)",
         "call('open_by_handle_at', -10002, struct.pack('IiQ', 8, 254, 1), 0)",  # a process, by its number
     ],
