@@ -33,7 +33,7 @@ MAX_ALL_TEXT = 200_000
 MAX_PICTURES = 8 << 20  # characters of all pictures; a screenshot has some 100,000
 MAX_NAME = 100  # characters of a cell's name
 MAX_ERROR = 200  # characters of what a parser says
-MAX_FOLDERS = 1_000  # that are handed in with a notebook
+MAX_FILES = 10_000  # that are handed in with a notebook, with folders
 MAX_DEPTH = 20  # of folders in folders
 ASK = "See whether Jupyter opens it, and replace it by a copy that it opens."
 _PLAIN = (stat.S_IFREG, stat.S_IFDIR)
@@ -123,12 +123,15 @@ def all_in(folder: Path) -> Iterator[Path]:
     """Yield the path of all that is in a folder, and in folders in it.
 
     Raises:
-        SubmissionError: there are more folders than anybody hands in.
+        SubmissionError: there are more files and folders than anybody hands in.
     """
-    for number, (place, folders, files) in enumerate(os.walk(folder)):
-        if number == MAX_FOLDERS or len(Path(place).relative_to(folder).parts) > MAX_DEPTH:
+    left = MAX_FILES
+    for place, folders, files in os.walk(folder):
+        left -= len(folders) + len(files)
+        if left < 0 or len(Path(place).relative_to(folder).parts) > MAX_DEPTH:
             raise SubmissionError(
-                f"{folder} has more than {MAX_FOLDERS:,} folders, or more than {MAX_DEPTH} in one another"
+                f"{folder} has more than {MAX_FILES:,} files and folders, or more than {MAX_DEPTH} folders "
+                "in one another"
             )
         yield from (Path(place, name) for name in (*folders, *files))
 

@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import zlib
+from pathlib import Path
 
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -13,7 +14,7 @@ from PIL import Image
 
 from autograder.grading.submission import (
     MAX_BYTES,
-    MAX_FOLDERS,
+    MAX_FILES,
     SubmissionError,
     read,
     release,
@@ -328,16 +329,17 @@ def test_a_pipe_beside_it_keeps_nobody_waiting(tmp_path, name):
         require_own(path)
 
 
-def test_folders_without_end_are_not_looked_through(tmp_path):
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
+def test_files_and_folders_without_end_are_not_looked_through(make, tmp_path):
     path = saved(tmp_path, handed_in())
-    for number in range(MAX_FOLDERS):
-        (tmp_path / f"{number}").mkdir()
-    with pytest.raises(SubmissionError, match="more than 1,000 folders"):
+    for number in range(MAX_FILES):
+        make(tmp_path / f"{number}")
+    with pytest.raises(SubmissionError, match="more than 10,000 files and folders"):
         require_own(path)
 
 
 @pytest.mark.parametrize(
-    ("name", "depth", "said"), [("d", 990, "more than 20 in one another"), ("d" * 240, 18, "too long")]
+    ("name", "depth", "said"), [("d", 990, "more than 20 folders"), ("d" * 240, 18, "too long")]
 )
 def test_folders_in_one_another_without_end_are_not_looked_through(name, depth, said, tmp_path):
     path = saved(tmp_path, handed_in())
