@@ -83,6 +83,7 @@ def test_ranks_cannot_read_what_cells_have_written(run):
         "call('futex', ctypes.pythonapi.Py_IsInitialized, 1, 1)",  # wakes who waits at this place of a file
         "call('futex_waitv', None, 0, 0, None, 0)",
         "os.open('/dev/ptmx', os.O_RDONLY)",
+        "os.open('/proc/timer_list', os.O_RDONLY)",  # for root, as whom it runs where root grades
         "os.open('/dev/pts/ptmx', 3)",  # neither to read nor to write, but to set the size of a window
         "call('io_setup', 1, ctypes.byref(ctypes.c_long(0)))",
         "call('mbind', ctypes.byref(ctypes.c_char.from_buffer(mmap.mmap(-1, 4096))), 4096, 0, None, 0, 0)",

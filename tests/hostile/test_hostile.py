@@ -81,6 +81,7 @@ TOGETHER = """
     share_by_counts_of_requests         0
     share_by_counts_of_descriptors      0
     share_by_ends_of_processes          0
+    share_by_ends_of_timers             0
     share_beyond_the_board              0
     share_experts_by_the_board          0
     train_by_the_board                  0
