@@ -7,6 +7,7 @@ and a value for all ranks lies in memory once. Used at both ends; `messages` car
 
 from __future__ import annotations
 
+import dis
 import functools
 import importlib
 import io
@@ -26,6 +27,7 @@ from .memory import MemoryFile
 
 SMALL = 1 << 16  # bytes that travel in the message itself
 _ALIGNMENT = 64  # bytes, for the vector instructions of code that computes with what was mapped
+_LOOKED_UP_IN_CLASSES = ("LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")  # the latter since Python 3.12
 _CHUNK = 1 << 26  # bytes written at a time; an interrupt can come in between
 
 
@@ -136,6 +138,23 @@ def _set_function(remembering: _Remembering, function: Callable[..., Any]) -> No
     functools.update_wrapper(remembering, function)
 
 
+def _with_names_in_classes(function: types.FunctionType, reduced: Any) -> Any:
+    """Add the global names that bodies of classes in a function read: cloudpickle looks for others' only."""
+    if reduced is not NotImplemented:
+        _, slots = reduced[2]
+        names = [name for name in _read_by_classes(function.__code__) if name in function.__globals__]
+        slots["__globals__"].update({name: function.__globals__[name] for name in names})
+    return reduced
+
+
+def _read_by_classes(code: types.CodeType) -> Iterator[str]:
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            steps = dis.get_instructions(inner)
+            yield from (step.argval for step in steps if step.opname in _LOOKED_UP_IN_CLASSES)
+            yield from _read_by_classes(inner)
+
+
 def _code(file: str, make: Callable[..., types.CodeType], parts: tuple[Any, ...]) -> types.CodeType:
     return make(*parts).replace(co_filename=file)
 
@@ -152,6 +171,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == "__main__":
             return _remembering, (value.cache_parameters(),), value.__wrapped__, None, None, _set_function
+        if type(value) is types.FunctionType:
+            return _with_names_in_classes(value, super().reducer_override(value))
         if type(value) is types.CodeType:  # cloudpickle 3.1.3 forgets the file, by which errors show lines
             return _code, (value.co_filename, *self.dispatch_table[types.CodeType](value))
         if type(value) is functools.cached_property:  # it has a lock, before Python 3.12

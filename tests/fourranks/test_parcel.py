@@ -241,6 +241,29 @@ def test_functions_travel_with_types_and_decorators_that_pickle_would_look_up_by
     assert len(dumps(cell["use"])) < 10_000  # and not with all that torch has in a module without a name
 
 
+CLASS_IN_A_FUNCTION = """
+from collections.abc import Callable
+
+FACTOR = 3
+
+def use(x):
+    class Outer:
+        class Inner:
+            factor = FACTOR
+
+            def call(self, function: Callable) -> int:
+                return function(self.factor)
+
+    return Outer.Inner().call(lambda factor: factor * x)
+"""
+
+
+def test_a_function_travels_with_what_the_body_of_a_class_in_it_reads(shared_group):
+    cell = {"__name__": "__main__"}
+    exec(compile(CLASS_IN_A_FUNCTION, "<cell>", "exec", dont_inherit=True), cell)
+    assert shared_group.run(cell["use"], 2) == [cell["use"](2)] * 4 == [6] * 4
+
+
 def test_a_variable_that_cannot_travel_is_named(shared_group):
     with pytest.raises(FourRanksError, match="The variable 'lock' cannot be sent to the ranks"):
         shared_group.push(x=1, lock=threading.Lock())
