@@ -345,6 +345,8 @@ def _misfits(draw: Draw, world_size: int) -> Iterator[_Misfit]:
     yield _Misfit("checkpoint of a larger model", content((*draw.widths, 2)))
     yield _Misfit("checkpoint of a smaller model", content(draw.widths[:-1]))
     yield _Misfit("checkpoint of a wider model", content((first, *(width + 1 for width in rest))))
+    renamed = {f"layers.{name}": tensor for name, tensor in fitting["model"].items()}
+    yield _Misfit("checkpoint of a model with other names", fitting | {"model": renamed})
     yield _Misfit(
         "checkpoint of another optimizer", fitting | {"optimizer": _one_group(fitting["optimizer"])}
     )

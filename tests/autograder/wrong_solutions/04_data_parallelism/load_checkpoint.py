@@ -1,3 +1,5 @@
+import copy
+
 import torch
 import torch.distributed as dist
 
@@ -16,6 +18,8 @@ FAILS_AS = {
     "makes_new_parameters": ("OPTIMIZER_OF_ANOTHER_MODEL", "new parameters"),
     "executes_the_file": ("EXECUTED", "weights_only=True"),
     "takes_what_fits": ("ACCEPTED", "Better no start"),
+    "takes_the_names_that_match": ("ACCEPTED", "Better no start"),
+    "takes_weights_by_their_order": ("ACCEPTED", "Better no start"),
     "starts_from_scratch_when_it_fails": ("ACCEPTED", "let an exception out"),
     "loads_the_model_first": ("HALF_LOADED", "Compare names and shapes"),
     "sets_the_random_state_first": ("HALF_LOADED", "before you change anything"),
@@ -163,6 +167,30 @@ def takes_what_fits(path, model, optimizer):
     bare(model).load_state_dict(fitting, strict=False)
     restore_random_state(content)
     return step
+
+
+def takes_the_names_that_match(path, model, optimizer):
+    own = bare(model).state_dict()
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        content["model"] = {name: content["model"].get(name, tensor) for name, tensor in own.items()}
+        copy.deepcopy(bare(model)).load_state_dict(content["model"])
+        content["step"], content["random_states"]
+    except Exception as error:
+        raise ValueError(f"{path}: {error}") from error
+    return restore(content, path, model, optimizer)
+
+
+def takes_weights_by_their_order(path, model, optimizer):
+    own = bare(model).state_dict()
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        content["model"] = dict(zip(own, content["model"].values(), strict=True))
+        copy.deepcopy(bare(model)).load_state_dict(content["model"])
+        content["step"], content["random_states"]
+    except Exception as error:
+        raise ValueError(f"{path}: {error}") from error
+    return restore(content, path, model, optimizer)
 
 
 def starts_from_scratch_when_it_fails(path, model, optimizer):
