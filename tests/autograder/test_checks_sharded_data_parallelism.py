@@ -1,5 +1,7 @@
 """Beyond what `test_checks` asks of sharded data parallelism: other right ways, and what references do."""
 
+import re
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -69,6 +71,19 @@ def test_weights_that_are_kept_for_backward_are_told_from_layers_that_are_not_fr
         text = str(failure_of("fully_sharded_data_parallel", wrong, world_sizes=(2, 4)))
         assert f"FullyShardedDataParallel: {headline}" in text
         assert "of 147,456 bytes" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "differing"),
+    [
+        ("state_without_buffers", "without count, scale"),
+        ("prefixes_the_state", r"without first\.bias, \S+, \S+; also module\.first\.bias, "),
+    ],
+)
+def test_names_that_a_state_dict_lacks_are_told_from_those_that_it_has_besides(name, differing):
+    wrong = shelf.mistaken(TOPIC, "fully_sharded_data_parallel", name)
+    wrong.until_failure = True
+    assert re.search(rf"got +{differing}", str(failure_of("fully_sharded_data_parallel", wrong, **FEW)))
 
 
 class TestTheReferences:

@@ -316,10 +316,11 @@ def _other_names(state: models.Named, got: object, where: str) -> Problem | None
     """Find a state dict that is not of the wrapped module: names, or shapes and dtypes."""
     if not isinstance(got, dict):
         return Problem(WRONG_TYPE, f"{where}: a dict from full_state_dict()", kind_of(got))
-    if set(got) != set(state):
-        others = ", ".join(sorted(map(str, set(got) ^ set(state)))[:3])
-        expected = f"{where}: names such as {next(iter(state))}"
-        return Problem(mistakes.NAMES_OF_THE_STATE, expected, f"differing: {others}")
+    sides = {"without": set(state) - set(got), "also": set(got) - set(state)}
+    differing = [f"{side} {', '.join(sorted(map(str, names))[:3])}" for side, names in sides.items() if names]
+    if differing:
+        expected = f"{where}: the names of the module's own state_dict()"
+        return Problem(mistakes.NAMES_OF_THE_STATE, expected, "; ".join(differing))
     for name, want in state.items():
         if kind_of(got[name]) != kind_of(want):
             expected = f"{where}, {name}: {kind_of(want)}"
