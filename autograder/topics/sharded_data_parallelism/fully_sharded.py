@@ -54,7 +54,7 @@ def prefetching_fully_sharded_data_parallel(
     """Check `PrefetchingFullyShardedDataParallel`: one layer comes while another computes."""
     yield from _training(world_sizes, seed, [kind for kind in KINDS if kind.title in PREFETCHED])
     for setting in trials.memory_settings(world_sizes, seed):
-        yield from _memory_trials(setting)
+        yield from _memory_trials(setting, mistakes.TOO_FAR_AHEAD, mistakes.TOO_FAR_AHEAD)
         yield _prefetch_trial(setting)
 
 
@@ -68,26 +68,29 @@ def _training(world_sizes: Sequence[int], seed: int, kinds: Sequence[Kind]) -> I
 # --- memory
 
 
-def _memory_trials(setting: Setting) -> Iterator[TrainingTrial]:
+def _memory_trials(
+    setting: Setting,
+    in_forward: Mistake = mistakes.NOT_FREED_IN_FORWARD,
+    in_backward: Mistake = mistakes.NOT_FREED_IN_BACKWARD,
+) -> Iterator[TrainingTrial]:
     for model in ("stack", "frozen stack"):
-        yield _memory_trial(setting, model)
+        yield _memory_trial(setting, model, in_forward, in_backward)
 
 
-def _memory_trial(setting: Setting, model: str) -> TrainingTrial:
+def _memory_trial(setting: Setting, model: str, in_forward: Mistake, in_backward: Mistake) -> TrainingTrial:
     def verify(at: int, where: str, outcome: Outcome) -> Problem | None:
         found: drivers.HeldParameters = outcome.value
         _, second = stretches(outcome, "began", 2)
         turn = second.at("backward")
         gathers = any(call.op in GATHERS and call.start >= turn for call in second.calls)
-        in_forward = mistakes.NOT_FREED_IN_FORWARD if gathers else mistakes.KEPT_FOR_BACKWARD
-        in_backward = mistakes.NOT_FREED_IN_BACKWARD if gathers else mistakes.KEPT_FOR_BACKWARD
-        step, late = [call for call in second.calls if call.moves_data], mistakes.NOT_FREED_IN_BACKWARD
+        forward, backward = (in_forward, in_backward) if gathers else (mistakes.KEPT_FOR_BACKWARD,) * 2
+        step = [call for call in second.calls if call.moves_data]
         return (
             _shards_only(found.held, where)
-            or _too_much(found.forward, _MOST, "besides them", in_forward, where)
-            or _too_much(found.backward, _MOST, "besides them", in_backward, where)
+            or _too_much(found.forward, _MOST, "besides them", forward, where)
+            or _too_much(found.backward, _MOST, "besides them", backward, where)
             or _left_over(found.left, 2 * _SHARE + _SLACK, "shards and gradients", where)
-            or shard_traffic.too_much_under_way(step, _MOST, late, where)
+            or shard_traffic.too_much_under_way(step, _MOST, in_backward, where)
         )
 
     return setting.trial(

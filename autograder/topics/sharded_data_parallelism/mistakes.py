@@ -205,6 +205,9 @@ NOT_PREFETCHED = mistake("""a layer is not gathered ahead
 OLD_ORDER = mistake("""layers are gathered ahead in an old order
     All is right until a step uses the layers in another order, and wrong in the step after that. Remember
     the order again in every step.""")
+TOO_FAR_AHEAD = mistake("""right, but too many layers are held at once
+    A parameter counts from the start of its all-gather: start that of the next one or two, not of all that
+    follow. Free each after its last use, and have no more than one or two reduce-scatters in flight.""")
 PREFETCH_WAITED_FOR = mistake("""a layer is gathered ahead, and waited for
     To prefetch is to start the all-gather (async_op=True, start_gathering()) and go on. Wait when the
     parameter is read, not before.""")

@@ -6,7 +6,7 @@ FAILS_AS = {
     "prefetches_when_a_layer_is_over": ("NOT_PREFETCHED", "before the layer computes"),
     "remembers_the_first_step_for_ever": ("OLD_ORDER", "again in every step"),
     "waits_at_once": ("PREFETCH_WAITED_FOR", "Wait when the parameter is read"),
-    "prefetches_everything": ("NOT_FREED_IN_FORWARD or NOT_FREED_IN_BACKWARD", "ayer"),
+    "prefetches_everything": ("TOO_FAR_AHEAD", "not of all that follow"),
     "keeps_every_weight": ("KEPT_FOR_BACKWARD", "Let pack return something small"),
     "keeps_what_came_in_vain": ("WRONG_AFTER_THE_FIRST_STEP", "Only several backwards"),
     "sums": ("SUMMED", "ReduceOp.AVG"),
