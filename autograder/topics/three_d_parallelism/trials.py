@@ -24,13 +24,11 @@ PATTERNS = (
 )
 
 
+_MASK = "Without the mask it is right: a query sees all keys up to its own, by places in the whole sequence."
 RING_PATTERNS: tuple[Pattern[Any], ...] = (
     *PATTERNS,
-    Pattern(
-        lambda case: case.masked and case.world_size > 1,
-        "Without the mask it is right: which keys are behind a query is a matter of their places in the "
-        "whole sequence.",
-    ),
+    Pattern(lambda case: case.masked and case.world_size > 1, _MASK),
+    Pattern(lambda case: case.masked, _MASK),
 )
 
 

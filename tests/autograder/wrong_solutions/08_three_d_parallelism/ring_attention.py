@@ -8,6 +8,8 @@ FAILS_AS = {
     "MasksEachBlockAlike": ("WRONG_ATTENTION", "two ranks"),
     "TakesTheOthersWay": ("WRONG_ATTENTION", "two ranks"),
     "LooksOneAhead": ("WRONG_ATTENTION", "Without the mask it is right"),
+    "LooksAheadInItsOwnBlockToo": ("WRONG_ATTENTION", "Without the mask it is right"),
+    "HidesTheQuerysOwnKey": ("ATTENTION_NOT_FINITE", "all keys up to its own"),
     "ForgetsTheMask": ("MASK_OF_THE_BLOCK", "all keys of earlier blocks"),
     "AveragesBlocks": ("BLOCKS_AVERAGED", "rescale"),
     "NeverRescales": ("WRONG_ATTENTION", "two ranks"),
@@ -75,6 +77,19 @@ class LooksOneAhead(Ring):
         if owner != self.rank + 1 or not self.causal:
             return super().masked(scores, owner)
         return torch.cat((scores[..., :1], torch.full_like(scores[..., 1:], -torch.inf)), -1)
+
+
+class LooksAheadInItsOwnBlockToo(Ring):
+    ahead = 1
+
+    def masked(self, scores, owner):
+        own, places = self.rank * scores.shape[-2], torch.arange(scores.shape[-1])
+        unseen = owner * scores.shape[-1] + places > own + places[:, None] + self.ahead
+        return scores.masked_fill(unseen, -torch.inf) if self.causal else scores
+
+
+class HidesTheQuerysOwnKey(LooksAheadInItsOwnBlockToo):
+    ahead = -1
 
 
 class ForgetsTheMask(Ring):
