@@ -135,6 +135,10 @@ def _words(line: str) -> list[str]:
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, prog: str) -> None:
+        # `--n 8` would stand for --nodes, and reach for a machine of that name.
+        super().__init__(prog=prog, add_help=False, allow_abbrev=False)
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message}. `%ranks help` shows all options.")
 
@@ -171,7 +175,7 @@ def start_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 @functools.cache
 def _line_parser() -> _Parser:
-    parser = _Parser(prog="%ranks", add_help=False)
+    parser = _Parser("%ranks")
     parser.add_argument("action", nargs="?", default="status", help="what to do")
     parser.add_argument("names", nargs="*", help="with push: the notebook's variables to send to all ranks")
     add_start_options(parser, backend="what moves tensors")
@@ -182,7 +186,7 @@ def _line_parser() -> _Parser:
 
 @functools.cache
 def _cell_parser() -> _Parser:
-    parser = _Parser(prog="%%ranks", add_help=False)
+    parser = _Parser("%%ranks")
     parser.add_argument("ranks", nargs="?", type=_parse_ranks, help="which ranks, for instance 0,2-3 (all)")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop the cell after this time")
     parser.add_argument(

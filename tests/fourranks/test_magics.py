@@ -421,6 +421,7 @@ def test_a_function_of_the_notebook_shows_its_lines_in_a_ranks_traceback(kernel)
         ("%ranks dashboard -n 8", "%ranks dashboard takes no -n. Did you mean `%ranks start -n 8`?"),
         ("%ranks start -n four", "invalid int value: 'four'. `%ranks help` shows all options."),
         ("%ranks start --backend mpi", "invalid choice: 'mpi'"),
+        ("%ranks start --n 8", "%ranks: unrecognized arguments: --n"),
         ("%ranks start -n 0", "1 to 128 ranks"),
         ("%ranks start -n 10000", "1 to 128 ranks"),
         ("%ranks start --launcher ssh", "A launcher is for ranks on other nodes: name them, or leave"),
