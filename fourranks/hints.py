@@ -21,7 +21,8 @@ _WITHOUT_A_GROUP = (
     "using env:// rendezvous",
 )  # torch's texts
 _ALIKE = 0.75  # of 1: how much alike names are of which one may be a slip, or its new name
-_NO_MAGIC = re.compile(r"`(?P<percent>%%?)(?P<name>\w+)` not found")  # IPython's text
+_NO_MAGIC = re.compile(r"`(?P<percent>%%?)(?P<name>[^`]+)` not found")  # IPython's text
+_NO_CODE = "%%ranks is a cell magic, but the cell body is empty"  # IPython's, too
 _NEW_RANKS = (
     "These ranks were started for this cell and have no variables of earlier cells. Run the cells that "
     "define the name first."
@@ -77,7 +78,9 @@ def of_a_collective(error: ValueError) -> str:
 
 
 def of_a_magic(error: UsageError) -> str:
-    """Guess the magic that was meant by one that does not exist; empty if it was none of ours."""
+    """Say what was meant by a magic that does not exist or has no code; empty if it was none of ours."""
+    if str(error).startswith(_NO_CODE):
+        return "Code for the ranks stands on the lines below %%ranks."
     unknown = _NO_MAGIC.search(str(error))
     if unknown is None or not _alike(unknown["name"], ["ranks"]):
         return ""
