@@ -13,10 +13,11 @@ import linecache
 import re
 import sysconfig
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TypeAlias
 
-from .conditions import holds
+from .conditions import holds, names_for_the_rank, written_out
 
 LONGEST = 2000  # lines that are parsed as a whole; of a longer file, the statement around the line
 
@@ -55,16 +56,24 @@ class Block:
     end: int  # its last line
     text: str  # its first line, for instance "if rank != 0:"; for the other branch "else of if rank != 0:"
     statement: str  # its first line as it stands there
-    condition: ast.expr | None = None  # of a branch, under which it is taken
+    test: ast.expr | None = field(default=None, compare=False)  # of a branch: what has to be true
+    names: Mapping[str, ast.expr] = field(
+        default_factory=dict, compare=False
+    )  # that the code has for the rank
 
     def is_taken_by(self, rank: int, world_size: int) -> bool | None:
         """Tell whether a rank takes this branch; None if that depends on more than the rank."""
-        return holds(self.condition, rank, world_size) if self.condition is not None else None
+        return holds(self._condition, rank, world_size) if self._condition is not None else None
 
     @property
     def names_the_rank(self) -> bool:
         """Whether it is plain that ranks are meant to differ here."""
-        return _NAMES_THE_RANK.search(self.text) is not None
+        condition = ast.unparse(self._condition) if self._condition is not None else ""
+        return _NAMES_THE_RANK.search(f"{self.text} {condition}") is not None
+
+    @property
+    def _condition(self) -> ast.expr | None:
+        return written_out(self.test, self.names) if self.test is not None else None
 
     @property
     def is_main_part(self) -> bool:
@@ -127,21 +136,34 @@ def _statements_around(lines: list[str], line: int) -> tuple[int, list[str]]:
 def _function(lines: tuple[str, ...], first: int, line: int) -> _Definition:
     """Return the innermost function around a line, or the cell itself; nothing if the text is not Python."""
     try:
-        tree: ast.AST = ast.parse("\n".join(lines))
+        tree, names = _parsed(lines)
     except (SyntaxError, ValueError, SystemError, RecursionError, MemoryError):
         return _Definition(None, (), 1)
     found, target = tree, line - first + 1
     for node in ast.walk(tree):  # outer nodes come before inner ones
         if isinstance(node, _FUNCTIONS) and _covers(node, target):
             found = node
-    return _Definition(found, lines, first)
+    return _Definition(found, lines, first, names)
+
+
+@functools.lru_cache(maxsize=8)
+def _parsed(lines: tuple[str, ...]) -> tuple[ast.AST, Mapping[str, ast.expr]]:
+    """Return the syntax tree of a text, and what it has names for."""
+    tree = ast.parse("\n".join(lines))
+    return tree, names_for_the_rank(tree)
 
 
 class _Definition:
     """The syntax tree of one function, asked by line numbers of its file."""
 
-    def __init__(self, root: ast.AST | None, lines: tuple[str, ...], first: int) -> None:
-        self._lines, self._offset = lines, first - 1
+    def __init__(
+        self,
+        root: ast.AST | None,
+        lines: tuple[str, ...],
+        first: int,
+        names: Mapping[str, ast.expr] = MappingProxyType({}),
+    ) -> None:
+        self._lines, self._offset, self._names = lines, first - 1, names
         self._paths = [*_paths(root)] if root is not None else []
 
     def blocks(self, line: int) -> tuple[Block, ...]:
@@ -184,10 +206,11 @@ class _Definition:
         first, end = _first_line(node), _last_line(node)
         statement = self._lines[first - 1].strip()
         text = f"else of {statement}" if isinstance(node, ast.If) and arm == "orelse" else statement
-        return Block(kind, first + self._offset, end + self._offset, text, statement, _condition(node, arm))
+        test = _test(node, arm)
+        return Block(kind, first + self._offset, end + self._offset, text, statement, test, self._names)
 
 
-def _condition(node: ast.AST, arm: str) -> ast.expr | None:
+def _test(node: ast.AST, arm: str) -> ast.expr | None:
     if not isinstance(node, (ast.If, ast.IfExp)):
         return None
     return ast.UnaryOp(ast.Not(), node.test) if arm == "orelse" else node.test

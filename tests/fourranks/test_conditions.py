@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from fourranks.conditions import holds
+from fourranks.conditions import holds, names_for_the_rank
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,29 @@ def test_what_decides_alone_is_enough(condition, known):
 )
 def test_anything_else_is_unknown(condition):
     assert [holds(ast.parse(condition, mode="eval").body, rank, 4) for rank in range(1, 4)] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("r = dist.get_rank()\nme: int = r", "r me"),
+        ("r, w = dist.get_rank(), dist.get_world_size()\nlast = r == w - 1", "r w last"),
+        ("self.me = int(os.environ['RANK'])\nself.leads = not self.me", "self.me self.leads"),
+        ("if ddp:\n    master = int(os.getenv('RANK')) == 0\nelse:\n    master = True", "master"),
+        ("if ddp:\n    master = int(os.getenv('RANK')) == 0\nelse:\n    master = asked()", ""),
+        ("r = dist.get_rank()\nfor r in range(3): pass", ""),
+        ("r = dist.get_rank()\nr += 1", ""),
+        ("r = dist.get_rank()\ndef f(r): pass", ""),
+        ("r = dist.get_rank(group)\nx = data[rank]\ns = step == 0\nn = 3", ""),
+    ],
+)
+def test_names_for_the_rank_are_those_that_it_alone_decides(code, names):
+    assert [*names_for_the_rank(ast.parse(code))] == names.split()
+
+
+def test_names_for_the_rank_are_evaluated_for_each_rank():
+    names = names_for_the_rank(
+        ast.parse("r = int(os.environ.get('RANK', 0)); last = r == w - 1; root = r == 0")
+    )
+    assert {rank for rank in range(4) if holds(names["root"], rank, 4)} == {0}
+    assert "last" not in names

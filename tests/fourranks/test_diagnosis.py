@@ -83,6 +83,12 @@ def explanation(group, cell, ranks=None):
             id="a lambda that is called in its own line",
         ),
         pytest.param(
+            "r = dist.get_rank()\nmaster = r == 0\nif master:\n    dist.barrier()",
+            "Ranks 1-3 skipped the barrier inside `if master:` (line 4). A collective needs every rank of "
+            "its group: move it out of the branch.",
+            id="a branch by a variable that the rank alone decides",
+        ),
+        pytest.param(
             "if rank != 0:\n    dist.all_reduce(x)",
             "Rank 0 skipped the all_reduce inside `if rank != 0:` (line 2).",
             id="a branch",
