@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..naming import describe, name_ranks, sentence_case
 from ..protocol.calls import Call
-from ..scene import Scene
+from ..scene import Scene, stack
 from ..source import Block
 from .partings import (
     Parting,
@@ -15,8 +17,9 @@ from .partings import (
     not_around,
     partings,
     sides,
+    ways_around,
 )
-from .short_loops import counted_calls, loop_left_early
+from .short_loops import loop_left_early, may_be_left
 from .ways_out import continued_before, left_before, left_by_rank
 
 ANSWERS = {"send": "recv", "recv": "send"}  # the call of the other side of a message
@@ -121,15 +124,17 @@ def _branch_not_taken(scene: Scene, parting: Parting) -> str | None:
         return None  # it did take the branch, and left a loop on it
     if not block.names_the_rank and (left := left_by_rank(scene, parting)):
         return left
+    if theirs and not block.names_the_rank and may_be_left(scene, parting):
+        return None  # or it has left a loop early
     others = sentence_case(name_ranks(alike(scene, parting)))
-    text = f"the {parting.call.name} inside `{block.text}` ({scene.at(parting.line[0], block.line)})"
-    if theirs and loop is not None and not block.names_the_rank:
-        return (
-            f"{others} made {counted_calls(theirs)} with {text}, rank {parting.rank} {counted_calls(made)}:\n"
-            f"either the branch was taken less often there, or the loop `{loop.text}` "
-            f"({scene.at(parting.line[0], loop.line)}) was left early.\n{_advice(block)}"
-        )
-    text = f"{others} skipped {text}{' at least once' if theirs else ''}"
+    on_the_way = [] if theirs or block.names_the_rank else _branches_on_the_way(scene, parting)
+    if len(on_the_way) > 1:
+        *some, last = on_the_way
+        text = f"{others} did not take one of the branches to the {parting.call.name}: "
+        text += f"{', '.join(some)} or {last}"
+    else:
+        text = f"{others} skipped the {parting.call.name} inside `{block.text}` "
+        text += f"({scene.at(parting.line[0], block.line)}){' at least once' if theirs else ''}"
     if not block.names_the_rank and (left := _left_in_front(scene, parting)):
         return f"{text}, or\n{left}.\nAll ranks must take the same branches, and go as often through a loop."
     if parting.is_past and parting.their is not None:
@@ -145,6 +150,18 @@ def _branch_not_taken(scene: Scene, parting: Parting) -> str | None:
             "validate, call the model inside of it, model.module(...)."
         )
     return f"{text}.\n{_advice(block)}"
+
+
+def _branches_on_the_way(scene: Scene, parting: Parting) -> list[str]:
+    """Name the branches on the way to a call from which the other rank has made none, innermost first."""
+    innermost = stack(parting.call)[-1]
+    if innermost != parting.line:
+        parting = replace(parting, line=innermost, their_line=None, has_left=True)
+    return [
+        f"`{block.text}` ({scene.at(line.file, block.line)})"
+        for line, block in ways_around(scene, parting)
+        if block.kind == "branch" and not scene.passes(parting.other, line)
+    ]
 
 
 def _may_have_passed(scene: Scene, parting: Parting) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import dropwhile
 
 from ..protocol.calls import Call
@@ -238,6 +238,24 @@ def not_around(scene: Scene, parting: Parting) -> list[Block]:
         return []  # it is in another function: no telling
     around = {(block.line, block.text) for block in scene.blocks(parting.their_line)}
     return [block for block in blocks if (block.line, block.text) not in around]
+
+
+def ways_around(scene: Scene, parting: Parting) -> list[tuple[Line, Block]]:
+    """Return the loops and branches by which the other rank may have gone around a call, innermost first."""
+    lines = stack(parting.call)
+    fork, their_line = lines[0], None
+    if parting.their is not None:
+        fork, their_line = fork_of(parting.call, parting.their)
+    around = [(parting.line, block) for block in not_around(scene, parting)]
+    for line in reversed(lines[lines.index(fork) : lines.index(parting.line)]):
+        has_left = line != fork or parting.their is None
+        level = replace(parting, line=line, their_line=their_line, has_left=has_left)
+        around += [(line, block) for block in not_around(scene, level)]
+    return [
+        (line, block)
+        for line, block in around
+        if block.kind == "loop" or (block.kind == "branch" and not scene.surely_takes(parting.other, block))
+    ]
 
 
 def sides(scene: Scene, parting: Parting) -> tuple[list[int], list[int]]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ..naming import name_ranks, sentence_case
 from ..protocol.places import Line
 from ..scene import Scene, stack
 from ..source import Block
-from .partings import Parting, alike, fork_of, not_around
+from .partings import Parting, alike, not_around, ways_around
 from .ways_out import LEAVING, continue_between
 
 BACKWARD = "the backward pass"  # as calls of autograd's own are named
@@ -24,14 +23,15 @@ def loop_left_early(scene: Scene, parting: Parting) -> str | None:
         for block in not_around(scene, parting)
         if block.kind != "branch" or not scene.surely_takes(parting.other, block)
     ]
-    if theirs >= made or not around or around[0].kind not in ("loop", "try"):
+    if theirs >= made or not around or around[0].kind == "handler":
         return None
     if parting.their is not None and parting.their.through.endswith(_JOIN):
         return None  # it may: its Join answers the calls that others still make there
     others, block = alike(scene, parting), around[0]
     if block.kind == "try":
         return _left_out_by_try(scene, parting, block, made, theirs)
-    causes = _may_be_left(scene, parting)
+    if not (causes := may_be_left(scene, parting)):
+        return None
     text = f"{sentence_case(name_ranks(others))} {_how_left(scene, parting, causes, made - theirs)}"
     if parting.call.through or _makes_several(scene, parting):
         text += f"rank {parting.rank} has made {counted_calls(made)} there, {name_ranks(others)} {theirs}."
@@ -106,27 +106,15 @@ def _makes_several(scene: Scene, parting: Parting) -> bool:
     return len({(call.op, stack(call)) for call in calls if parting.line in stack(call)}) > 1
 
 
-def _may_be_left(scene: Scene, parting: Parting) -> list[tuple[Line, Block]]:
+def may_be_left(scene: Scene, parting: Parting) -> list[tuple[Line, Block]]:
     """Return the loops that the other rank may have left, and branches in them, innermost first.
 
     How often a rank went through an outer loop, its calls in an inner one do not tell.
     """
-    lines = stack(parting.call)
-    fork, their_line = lines[0], None
-    if parting.their is not None:
-        fork, their_line = fork_of(parting.call, parting.their)
-    around = [(parting.line, block) for block in not_around(scene, parting)]
-    for line in reversed(lines[lines.index(fork) : lines.index(parting.line)]):
-        has_left = line != fork or parting.their is None
-        level = replace(parting, line=line, their_line=their_line, has_left=has_left)
-        around += [(line, block) for block in not_around(scene, level)]
-    while around[-1][1].kind != "loop":  # a branch around all loops was taken once, for all their iterations
+    around = ways_around(scene, parting)
+    while around and around[-1][1].kind != "loop":  # a branch around all loops was taken once, for all turns
         around.pop()
-    return [
-        (line, block)
-        for line, block in around
-        if block.kind == "loop" or (block.kind == "branch" and not scene.surely_takes(parting.other, block))
-    ]
+    return around
 
 
 def _ways_out_of(scene: Scene, parting: Parting, around: Sequence[tuple[Line, Block]]) -> list[str]:

@@ -89,6 +89,23 @@ def explanation(group, cell, ranks=None):
             id="a branch by a variable that the rank alone decides",
         ),
         pytest.param(
+            "def mean(ready):\n    if ready:\n        dist.all_reduce(x)\n"
+            "def step(is_parallel, ready):\n    if is_parallel:\n        mean(ready)\n    dist.barrier()\n"
+            "step(len(x) == 2, [True, False][rank // 3])",
+            "Rank 3 did not take one of the branches to the all_reduce: `if ready:` (line 3) or "
+            "`if is_parallel:` (line 6).",
+            id="one of two branches, in functions of which one calls the other",
+        ),
+        pytest.param(
+            "def mean(ready):\n    if ready:\n        dist.all_reduce(x)\n"
+            "def is_over(step):\n    return rank == step == 1\n"
+            "for step in range(4):\n    mean(len(x) == 2)\n    if is_over(step):\n        break",
+            "Rank 1 left the loop `for step in range(4):` (line 7) early, skipped iterations or took "
+            "`if ready:` (line 3) less often: rank 0 is in its all_reduce number 3 there, rank 1 called 2. "
+            "Look at the break in line 10.",
+            id="a loop left early that calls a function with a branch",
+        ),
+        pytest.param(
             "if rank != 0:\n    dist.all_reduce(x)",
             "Rank 0 skipped the all_reduce inside `if rank != 0:` (line 2).",
             id="a branch",
