@@ -79,10 +79,14 @@ def _end_named_by(call: Call) -> str:
 def other_count(scene: Scene) -> str | None:
     """Explain messages that one of two ranks counts more of than the other, after earlier ones did match.
 
-    Those to or from a rank that is over come first: others may only wait because of them.
+    Those to or from a rank that is over come first, and then those of a rank in a collective: others may
+    only wait because of them.
     """
     blocked = scene.deadlock.blocked
-    for rank, call in sorted(blocked.items(), key=lambda each: each[1].peer in blocked):
+    in_messages = {rank for rank, call in blocked.items() if call.is_point_to_point}
+    for rank, call in sorted(
+        blocked.items(), key=lambda each: (each[1].peer in blocked, each[1].peer in in_messages)
+    ):
         if not call.is_point_to_point or call.peer is None or not call.seq:
             continue
         their = blocked.get(call.peer)

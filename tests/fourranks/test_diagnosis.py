@@ -196,6 +196,16 @@ def explanation(group, cell, ranks=None):
             id="all receive first",
         ),
         pytest.param(
+            "for step in range(6 - 2 * (rank == 2)):\n"
+            "    ends = [dist.P2POp(dist.isend, x, (rank + 1) % 4),\n"
+            "            dist.P2POp(dist.irecv, torch.ones(2), (rank - 1) % 4)]\n"
+            "    for work in dist.batch_isend_irecv(ends): work.wait()\n"
+            "dist.barrier()",
+            "Rank 1 waits in its 5th send to rank 2, which has received only 4 messages, and itself waits in "
+            "barrier (line 6).",
+            id="a ring that one rank leaves early",
+        ),
+        pytest.param(
             "if rank == 0: dist.send(x, 1)\nif rank == 1: dist.recv(x, 0)\n"
             "dist.recv(x, (rank - 1) % 4)\ndist.send(x, (rank + 1) % 4)",
             "A recv/recv cycle (0 → 3 → 2 → 1 → 0): all receive first, so no rank sends. Use irecv",
