@@ -97,6 +97,9 @@ def _assigned(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
 
 def _is_of_the_rank(node: ast.expr) -> bool:
     """Tell whether the rank and the world size are all that an expression depends on."""
+    match node:
+        case ast.Compare(ast.Name(name) | ast.Attribute(attr=name), _, [ast.Constant()]) if "rank" in name:
+            return True  # whatever rank that is
     is_constant = not any(isinstance(each, (ast.Name, ast.Call)) for each in ast.walk(node))
     return not is_constant and holds(node, 0, 2) is not None and holds(node, 1, 2) is not None
 

@@ -76,6 +76,7 @@ def test_anything_else_is_unknown(condition):
         ("r = dist.get_rank()\nme: int = r", "r me"),
         ("r, w = dist.get_rank(), dist.get_world_size()\nlast = r == w - 1", "r w last"),
         ("self.me = int(os.environ['RANK'])\nself.leads = not self.me", "self.me self.leads"),
+        ("leads = ddp_rank == 0\nfirst = self.dp_rank in (0,)\nlast = ddp_rank == n", "leads"),
         ("if ddp:\n    master = int(os.getenv('RANK')) == 0\nelse:\n    master = True", "master"),
         ("if ddp:\n    master = int(os.getenv('RANK')) == 0\nelse:\n    master = asked()", ""),
         ("r = dist.get_rank()\nfor r in range(3): pass", ""),
