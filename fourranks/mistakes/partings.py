@@ -85,6 +85,7 @@ def _done_by(scene: Scene, rank: int) -> object:
 def _both_ways(
     scene: Scene, rank: int, other: int, call: Call, their: Call, is_past: bool = False
 ) -> Iterator[Parting]:
+    deeper = []  # where a rank went around a call somewhere inside: less likely than around the whole
     for made_by, mine, left_by, theirs in ((rank, call, other, their), (other, their, rank, call)):
         if mine.is_point_to_point or left_by not in mine.ranks:
             continue
@@ -96,8 +97,11 @@ def _both_ways(
             yield Parting(made_by, mine, by_rank, left_by, theirs, has_left=True)
         yield Parting(made_by, mine, line, left_by, theirs, their_line, has_left=inside, is_past=is_past)
         if _has_passed(scene, left_by, theirs, made_by, mine):
-            for deeper in reversed(inner):
-                yield Parting(made_by, mine, deeper, left_by, theirs, has_left=True, is_past=is_past)
+            deeper += [
+                Parting(made_by, mine, each, left_by, theirs, has_left=True, is_past=is_past)
+                for each in reversed(inner)
+            ]
+    yield from deeper
 
 
 def fork_of(call: Call, their: Call) -> tuple[Line, Line | None]:

@@ -89,6 +89,13 @@ def explanation(group, cell, ranks=None):
             id="a branch by a variable that the rank alone decides",
         ),
         pytest.param(
+            "def update(groups):\n    if groups:\n        dist.all_reduce(x)\n"
+            "for step in range(4):\n    if [False, True][rank % 2]:\n        dist.broadcast(x, 0)\n"
+            "    update(len(x))",
+            "Ranks 0,2 skipped the broadcast inside `if [False, True][rank % 2]:` (line 6).",
+            id="a branch in front of a function with a branch, in a loop",
+        ),
+        pytest.param(
             "def mean(ready):\n    if ready:\n        dist.all_reduce(x)\n"
             "def step(is_parallel, ready):\n    if is_parallel:\n        mean(ready)\n    dist.barrier()\n"
             "step(len(x) == 2, [True, False][rank // 3])",
