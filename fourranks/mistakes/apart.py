@@ -19,7 +19,7 @@ from .partings import (
     sides,
     ways_around,
 )
-from .short_loops import loop_left_early, may_be_left
+from .short_loops import loop_left_early, may_be_left, turned_before
 from .ways_out import continued_before, left_before, left_by_rank
 
 ANSWERS = {"send": "recv", "recv": "send"}  # the call of the other side of a message
@@ -149,7 +149,9 @@ def _branch_not_taken(scene: Scene, parting: Parting) -> str | None:
             f"{text}.\n{_DDP} communicates in its forward pass: on some ranks only, for instance to\n"
             "validate, call the model inside of it, model.module(...)."
         )
-    return f"{text}.\n{_advice(block)}"
+    text += f".\n{_advice(block)}"
+    turned = None if block.names_the_rank else turned_before(scene, parting, block)
+    return f"{text}\n{turned}" if turned else text
 
 
 def _branches_on_the_way(scene: Scene, parting: Parting) -> list[str]:

@@ -40,7 +40,7 @@ def loop_left_early(scene: Scene, parting: Parting) -> str | None:
         text += f"{name_ranks(others)} called {theirs}."
     if ways := _ways_out_of(scene, parting, causes):
         text += f" Look at {' and '.join(ways)}."
-    if turned := _turned_before(scene, parting, block):
+    if turned := turned_before(scene, parting, block):
         return f"{text}\n{turned}"
     if ways:
         return text
@@ -82,11 +82,11 @@ def _how_left(scene: Scene, parting: Parting, around: Sequence[tuple[Line, Block
     return f"{left} {times} early, or skipped {them}:\n"
 
 
-def _turned_before(scene: Scene, parting: Parting, loop: Block) -> str | None:
-    """Say that the rank may as well have left out the other's call, behind this loop, by a `continue`."""
+def turned_before(scene: Scene, parting: Parting, block: Block) -> str | None:
+    """Say that the rank may as well have left out the other's call, behind this block, by a `continue`."""
     if parting.their is None or parting.their_line is None:
         return None
-    way = continue_between(scene, parting.line, loop.end, parting.their_line)
+    way = continue_between(scene, parting.line, block.end, parting.their_line)
     if way is None:
         return None
     file, their_at, _ = parting.their_line

@@ -96,6 +96,15 @@ def explanation(group, cell, ranks=None):
             id="a branch in front of a function with a branch, in a loop",
         ),
         pytest.param(
+            "for step in range(4):\n    if step % 2 == 0:\n        dist.broadcast(x, 0)\n"
+            "    if rank == step == 1:\n        continue\n    dist.all_reduce(x)",
+            "Ranks 0,2-3 skipped the broadcast inside `if step % 2 == 0:` (line 3) at least once. A "
+            "collective needs every rank of its group: make the condition equal on all ranks (broadcast it, "
+            "or draw it from the same seed), or move the call out of the branch. Or rank 1 did not come to "
+            "the all_reduce of line 7: look at the continue in line 6.",
+            id="a turn left between a branch and another collective",
+        ),
+        pytest.param(
             "def mean(ready):\n    if ready:\n        dist.all_reduce(x)\n"
             "def step(is_parallel, ready):\n    if is_parallel:\n        mean(ready)\n    dist.barrier()\n"
             "step(len(x) == 2, [True, False][rank // 3])",
