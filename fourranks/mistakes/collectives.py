@@ -12,6 +12,7 @@ from ..watch import End, is_other_side
 from .apart import ANSWERS, GROUPS_IN_ORDER, went_apart
 from .short_loops import BACKWARD
 
+_SAME_ORDER = "All ranks of a group must call the same collectives in the same order."
 _UNKNOWN = "An exception that one rank catches is unknown to the other ranks."
 
 
@@ -20,12 +21,18 @@ def failed_elsewhere(scene: Scene) -> str | None:
     failed = scene.deadlock.failed
     if not failed:
         return None
+    call = next(iter(failed.values()))
+    for rank, their in scene.deadlock.blocked.items():
+        if not call.is_point_to_point and their.place_in_group == call.place_in_group and their.op != call.op:
+            return (
+                f"In place of the {call.name} that failed on {name_ranks([*failed])}, rank {rank} made "
+                f"another call, {their.name}.\n{_SAME_ORDER}"
+            )
     if any(call.broke_group for call in failed.values()):
         return (
             f"The error ended the call on {name_ranks([*failed])} and left the others inside. Gloo closes\n"
             "the connections of a group at its first error: even if it is caught, make the group again."
         )
-    call = next(iter(failed.values()))
     if not call.nbytes:  # a barrier may raise the error of the call before
         return (
             f"The error is of {name_ranks([*failed])} alone, and the others wait in the {call.name}. "
@@ -220,7 +227,7 @@ def orders_disagree(scene: Scene) -> str | None:
     """Say that different calls met, where the code does not show why."""
     if not scene.deadlock.conflicts:
         return None
-    return "All ranks of a group must call the same collectives in the same order."
+    return _SAME_ORDER
 
 
 def groups_in_other_order(scene: Scene) -> str | None:

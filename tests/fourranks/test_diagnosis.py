@@ -1082,6 +1082,19 @@ def test_a_monitored_barrier_with_a_limit_ends_by_itself_where_another_rank_call
     group.execute("dist.all_reduce(torch.ones(1))")
 
 
+def test_a_call_that_failed_because_another_rank_made_another_one_is_told(group):
+    with pytest.raises(fourranks.RankError) as caught:
+        group.execute(
+            BEGIN + "import datetime\nif rank == 1:\n    dist.all_reduce(x)\nelse:\n"
+            "    dist.monitored_barrier(timeout=datetime.timedelta(seconds=0.5))"
+        )
+    told = (
+        "In place of the monitored_barrier that failed on ranks 0,2-3, rank 1 made another call, all_reduce."
+    )
+    assert told in str(caught.value)
+    group.execute("dist.all_reduce(torch.ones(1))")
+
+
 def test_a_monitored_barrier_with_a_limit_names_the_rank_itself_and_counts_for_all(group):
     cell = "from datetime import timedelta\nlimit = timedelta(seconds=0.5)\n"
     with pytest.raises(fourranks.RankError, match="Rank 1 failed to pass monitoredBarrier"):
