@@ -6,7 +6,8 @@ show its sign; the first that applies, from the most to the least specific.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from .mistakes import apart, collectives, messages, threads
 from .naming import describe, name_ranks, sentence_case
@@ -45,10 +46,36 @@ def explain(scene: Scene) -> str:
 
 def hint(scene: Scene) -> str:
     """Name the likely mistake, and how to correct it."""
+    scene = _without_those_held_up(scene)
     for find in _HINTS:
         if found := find(scene):
             return found
     return "Each of these ranks waits for another of them. Check the order in which they communicate."
+
+
+def _without_those_held_up(scene: Scene) -> Scene:
+    """Leave out ranks that wait for others in vain, where these are stuck among themselves already."""
+    deadlock = scene.deadlock
+    if deadlock.conflicts or deadlock.failed:
+        return scene
+    needed = {rank: _all_needed(rank, deadlock.missing) for rank in deadlock.blocked}
+    knot = min(needed.values(), key=len)
+    if not knot < needed.keys() or not knot or any(needed[rank] != knot for rank in knot):
+        return scene
+    blocked = {rank: call for rank, call in deadlock.blocked.items() if rank in knot}
+    held_up = {rank: call for rank, call in deadlock.blocked.items() if rank not in knot}
+    return replace(scene, deadlock=replace(deadlock, blocked=blocked), held_up=held_up)
+
+
+def _all_needed(rank: int, missing: Mapping[int, Sequence[int]]) -> set[int]:
+    """Return the ranks for which a rank waits, for which these wait, and so on."""
+    found: set[int] = set()
+    ahead = [rank]
+    while ahead:
+        new = {*missing.get(ahead.pop(), ())} - found
+        found |= new
+        ahead += new
+    return found
 
 
 def _waits(scene: Scene) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .protocol.calls import Call
 from .protocol.places import Line, Place
@@ -24,6 +24,7 @@ class Scene:
     deadlock: Deadlock
     places: Mapping[tuple[str, int], Place]
     source: Source
+    held_up: Mapping[int, Call] = field(default_factory=dict)  # calls that only wait for ranks of this scene
 
     @property
     def calls(self) -> dict[int, Call]:
@@ -71,7 +72,7 @@ class Scene:
 
     def at(self, file: str, line: int) -> str:
         """Name a line: by its number alone where all that is shown is in the same file."""
-        if {call.file for call in self.calls.values()} == {file}:
+        if {call.file for call in [*self.calls.values(), *self.held_up.values()]} == {file}:
             return f"line {line}"
         return self._place(file, 0).label.replace("line 0", f"line {line}")
 

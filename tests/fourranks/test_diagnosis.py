@@ -264,6 +264,12 @@ def explanation(group, cell, ranks=None):
             id="another tag",
         ),
         pytest.param(
+            "if rank == 2: dist.send(x, 3, tag=2)\nif rank == 3: dist.recv(x, 2)\n"
+            "for step in range(3):\n    dist.all_reduce(x)",
+            "Rank 3 expects a message with tag 0, but rank 2's send has tag 2: use the same tag",
+            id="another tag, while other ranks have come further",
+        ),
+        pytest.param(
             "if rank == 0: dist.send(x, 2)\nif rank == 1: dist.recv(x, 0)",
             "Rank 0 sends to rank 2 (line 2), which does not answer, while rank 1 waits for rank 0:",
             id="another receiver",
