@@ -599,6 +599,15 @@ def explanation(group, cell, ranks=None):
             id="unequal numbers of microbatches, forwards and backwards",
         ),
         pytest.param(
+            "for step in range(2):\n    for _ in range(3 + step * (rank == 2)):\n"
+            "        if rank > 0: dist.recv(x, rank - 1)\n        if rank < 3: dist.send(x, rank + 1)\n"
+            "    for _ in range(3):\n        if rank == 0: dist.recv(x, 1)\n"
+            "        elif rank < 3: dist.recv(x, rank + 1)\n"
+            "        if rank > 0: dist.send(x, rank - 1)",
+            "Rank 1 waits in its 4th recv from rank 2, which has sent only 3 messages, and itself waits",
+            id="a rank that waits for two others, of which one has more microbatches",
+        ),
+        pytest.param(
             "for step in range(3):\n    request = dist.isend(x, (rank + 1) % 4)\n"
             "    if (rank, step) == (2, 1): break\n    dist.recv(x, (rank - 1) % 4)\n    request.wait()",
             "Rank 1 waits in its 2nd send to rank 2, which has received only one message, and finished",
