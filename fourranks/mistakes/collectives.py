@@ -227,7 +227,13 @@ def orders_disagree(scene: Scene) -> str | None:
     """Say that different calls met, where the code does not show why."""
     if not scene.deadlock.conflicts:
         return None
-    return _SAME_ORDER
+    calls = scene.calls.values()
+    if len({stack(call) for call in calls}) > 1 or not all(call.through for call in calls):
+        return _SAME_ORDER
+    return (
+        f"{_SAME_ORDER}\nThese ranks are on the same line: one of them is a call behind, or what it works on "
+        "there is not as on the others,\nsuch as the placements of a tensor, or which parameters need gradients."
+    )
 
 
 def groups_in_other_order(scene: Scene) -> str | None:

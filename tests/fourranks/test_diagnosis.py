@@ -456,6 +456,14 @@ def explanation(group, cell, ranks=None):
             id="another collective",
         ),
         pytest.param(
+            "from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh\n"
+            "mesh = init_device_mesh('cpu', (4,))\n"
+            "distribute_tensor(torch.ones(4, 4), mesh, [Shard(0) if rank else Replicate()])",
+            "These ranks are on the same line: one of them is a call behind, or what it works on there is "
+            "not as on the others, such as the placements of a tensor",
+            id="a library that is given something else on one rank",
+        ),
+        pytest.param(
             "if rank == 0:\n    dist.barrier()\n    dist.all_reduce(x)\n"
             "else:\n    dist.all_reduce(x)\n    dist.barrier()",
             "The same calls in a different order: rank 0 calls barrier (line 3) before all_reduce (line 4), "
