@@ -122,6 +122,7 @@ class DefaultGroup:
         groups = list(distributed_c10d._world.pg_map)
         patches.leave_in_defaults(dist.group.WORLD)
         own_groups.leave(groups)
+        _mark_as_left(groups)
         if self.exists:
             TORCH_DESTROY()
         RecordingProcessGroup.forget_formation()
@@ -204,6 +205,13 @@ class DefaultGroup:
 
     def _to_store(self) -> set[rescue.Connection]:
         return {c for c in rescue.tcp_connections() if c.peer_port == self._settings.store_port}
+
+
+def _mark_as_left(groups: list[dist.ProcessGroup]) -> None:
+    """Have groups refuse calls from now on. A loop in `leave` itself would keep the last of them alive."""
+    for group in groups:
+        if isinstance(group, RecordingProcessGroup):
+            group.is_left = True
 
 
 def _is_alive(store: TCPStore) -> bool:

@@ -24,7 +24,7 @@ from torch.distributed import distributed_c10d
 
 from ..protocol.calls import Call
 from ..protocol.places import place
-from . import connection_owner, cuda, gloo, rescue, waits
+from . import connection_owner, cuda, gloo, rescue, unusable, waits
 from .blocked import Wait
 from .describe import call_on, describe, tensors_in
 from .methods import METHODS, Method, read
@@ -56,6 +56,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
     era = -1  # the number of default groups before the one that there is: torch gives names again after each
     forks = 0  # that lie between the rank and this process
     has_hooks = False  # of the reader's, each of which may refuse a call
+    is_left = False  # the default group was formed again since: what holds this one has to be made again
     being_formed: RecordingProcessGroup | None = None
     formation: tuple[Call, tuple[Wait, float]] | None = None  # of the default group, while under way
     _batches: ClassVar[list[OpenBatch]] = []  # on NCCL
@@ -249,16 +250,11 @@ class RecordingProcessGroup(dist.ProcessGroup):
         return cuda.record_event(timed=self.recorder.calls is not None) if self.recorder.launches else None
 
     def _issue(self, call: Call) -> None:
-        """Note that a call of this group starts.
-
-        Raises:
-            RuntimeError: this process was forked since, and the threads that carry out such calls were not.
-        """
+        """Note that a call of this group starts; raises an error where it could not end."""
         if self._made_after != self.forks:
-            raise RuntimeError(
-                f"{call.name} was called in a process that a rank has forked ({place(*call.at)}), as workers "
-                "of a DataLoader are. It would never end there: call it in the rank itself."
-            )
+            raise unusable.in_a_fork(call)
+        if self.is_left:
+            raise unusable.of_before(call)
         self.recorder.issue(call)
 
     def _start(self, call: Call, start: Callable[[], T]) -> T:

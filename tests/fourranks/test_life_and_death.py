@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import fourranks
-from fourranks import CellTimeout, DeadlockError, FourRanksError, RankDied, cell, memory_kills
+from fourranks import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError, cell, memory_kills
 from fourranks.errors import CellInterrupted, StartError
 from fourranks.hardware import processors
 from tests.processes import started
@@ -292,6 +292,17 @@ def test_a_rank_that_holds_the_interpreter_in_c_code_is_interrupted(group):
     with pytest.raises(CellTimeout):
         group.execute("import re\nif rank: dist.barrier()\nre.match(r'(a+)+$', 'a' * 50 + 'b')", timeout=0.5)
     assert group.pull("kept") == [0, 1, 2, 3]
+
+
+def test_a_model_that_holds_the_group_from_before_a_deadlock_has_to_be_made_again(group):
+    group.execute("model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))")
+    with pytest.raises(DeadlockError):
+        group.execute("if rank:\n    dist.barrier()")
+    with pytest.raises(RankError, match="Make\\s+what\\s+holds\\s+it\\s+again") as failed:
+        group.execute("loss = model(torch.ones(2)).sum()\nloss.backward()")
+    assert "all_reduce was called (Cell In[1], line 2: loss.backward())" in str(failed.value)
+    group.execute("x = torch.ones(1); dist.all_reduce(x); x = x.item()", timeout=10)
+    assert group.pull("x") == [4.0] * 4
 
 
 def test_ranks_that_are_stopped_before_calls_that_do_not_fit_are_in_step_again(group):
