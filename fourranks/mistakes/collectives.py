@@ -232,7 +232,8 @@ def orders_disagree(scene: Scene) -> str | None:
         return _SAME_ORDER
     return (
         f"{_SAME_ORDER}\nThese ranks are on the same line: one of them is a call behind, or what it works on "
-        "there is not as on the others,\nsuch as the placements of a tensor, or which parameters need gradients."
+        "there is not as on the others,\n"
+        "such as the placements of a tensor, or which parameters need gradients."
     )
 
 
