@@ -15,7 +15,8 @@ from typing import NoReturn
 
 from .new_process import command
 from .protocol import memory
-from .protocol.messages import Channel, Settings
+from .protocol.channel import Channel
+from .protocol.messages import Settings
 
 
 def execute(

@@ -26,9 +26,9 @@ from .hardware import Placement
 from .memory_kills import MemoryKills
 from .new_process import working_directory
 from .protocol import board
+from .protocol.channel import Channel
 from .protocol.messages import (
     Answer,
-    Channel,
     Complete,
     FromRank,
     Inspect,

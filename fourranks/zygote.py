@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import pickle
 import socket
 import subprocess
 import threading
@@ -24,7 +23,8 @@ from . import new_process
 from .errors import StartError
 from .hardware import Gpus
 from .protocol import memory
-from .protocol.messages import LOOPBACK, Channel, FromRank, Settings
+from .protocol.channel import Channel
+from .protocol.messages import LOOPBACK, FromRank, Settings
 from .protocol.places import Line
 
 T = TypeVar("T")
@@ -197,7 +197,7 @@ class Zygote:
         """
         with self._lock:
             self.ready()
-            send_with_descriptors(self.channel, Fork(settings), descriptors)
+            self.channel.send_with_descriptors(Fork(settings), descriptors)
             self._forks += 1
             return self._forks
 
@@ -340,14 +340,6 @@ class Zygote:
             return "It was stopped."
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace").strip() or "It left no message."
-
-
-def send_with_descriptors(channel: Channel, message: Any, descriptors: list[int]) -> None:
-    """Send a message together with descriptors, waiting until the other end has room for it."""
-    body = pickle.dumps(message)
-    channel.sock.setblocking(True)
-    socket.send_fds(channel.sock, [len(body).to_bytes(8, "big") + body], descriptors)
-    channel.sock.setblocking(False)
 
 
 COMPILER = "torch._dynamo"  # torch imports it at the first use of an optimizer or DDP: a second

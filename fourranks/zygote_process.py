@@ -14,18 +14,16 @@ import functools
 import gc
 import importlib
 import os
-import pickle
 import signal
 import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import wait
-from typing import Any
 
 from . import spawn
 from .hardware import find_gpus, processor_quota, share_processors
-from .protocol.messages import Channel
+from .protocol.channel import Channel
 from .zygote import COMPILER, Died, FindGpus, Fork, Forked, Import, Kill, Ready
 
 PARENT_CHECK = 1.0  # seconds; how soon the zygote notices a notebook that is gone but left the socket open
@@ -120,7 +118,7 @@ def _reap(channel: Channel, ranks: dict[int, int]) -> None:
 
 def _obey(channel: Channel, ranks: dict[int, int], become: Callable[..., None]) -> bool:
     """Handle one message; False when the notebook has closed its end."""
-    message, descriptors = receive_with_descriptors(channel.sock)
+    message, descriptors = channel.receive_with_descriptors()
     if isinstance(message, Fork):
         _spare_the_rank_copies()
         try:
@@ -175,18 +173,6 @@ def _spare_the_rank_copies() -> None:
     if compiler := sys.modules.get(f"{COMPILER}.trace_rules"):
         with contextlib.suppress(AttributeError):  # another version of torch may have this elsewhere
             compiler.clear_lru_cache()  # as torch does at each new default group
-
-
-def receive_with_descriptors(sock: socket.socket) -> tuple[Any, list[int]]:
-    """Return the next message, and the descriptors that came along; None at the end."""
-    head, descriptors, _, _ = socket.recv_fds(sock, 8, 5)
-    body = b""
-    while head and len(body) < int.from_bytes(head, "big"):
-        chunk = sock.recv(int.from_bytes(head, "big") - len(body))
-        if not chunk:
-            return None, []
-        body += chunk
-    return (pickle.loads(body) if head else None), descriptors
 
 
 def _become_rank(

@@ -22,7 +22,8 @@ from autograder.inside.witness import Witness, World
 from autograder.inside.witnessed import Unconnected, WitnessedGroup
 from fourranks.hardware import run_as_batch_job
 from fourranks.protocol import memory
-from fourranks.protocol.messages import Channel, Settings
+from fourranks.protocol.channel import Channel
+from fourranks.protocol.messages import Settings
 from fourranks.rank.main import become_rank
 
 KIND = "FOUR_RANKS_KIND"  # of a rank, in its environment: one of these, or none of them

@@ -20,7 +20,7 @@ import psutil
 
 from ..protocol import board
 from ..protocol.messages import Settings
-from ..zygote import Died, FindGpus, Fork, Forked, Zygote, send_with_descriptors
+from ..zygote import Died, FindGpus, Fork, Forked, Zygote
 from . import addresses, versions
 from .environment import directory_here, path_here
 from .messages import ForkThere, Greeting, Listen, Listening, Ping, Pong, SignalRank
@@ -144,7 +144,7 @@ class Agent:
         handed_on = [theirs.fileno(), out_end, err_end, self._boards[order.board]]
         handed_on += [listener.fileno()] if listener is not None else []
         try:
-            send_with_descriptors(self._zygote.channel, Fork(settings), handed_on)
+            self._zygote.channel.send_with_descriptors(Fork(settings), handed_on)
         finally:
             theirs.close()
             os.close(out_end)

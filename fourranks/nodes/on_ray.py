@@ -16,7 +16,7 @@ import socket
 from ..errors import StartError
 from ..hardware import Placement, takes_cpus
 from ..new_process import command
-from ..zygote import Zygote, ZygoteProcess, send_with_descriptors
+from ..zygote import Zygote, ZygoteProcess
 from .cluster import NodeCluster
 from .messages import Release, Reserve, Reserved, Slots, StartAgent
 from .names import NamedNode
@@ -48,7 +48,7 @@ class RayDriver(Zygote):
     def start_agent(self, order: StartAgent, descriptors: list[int]) -> None:
         """Start the agent of a node, whose bytes go through the first of these descriptors."""
         with self._lock:
-            send_with_descriptors(self.channel, order, descriptors)
+            self.channel.send_with_descriptors(order, descriptors)
 
     def release(self, number: int) -> None:
         """Give slots back."""

@@ -26,8 +26,7 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ..errors import StartError
-from ..protocol.messages import Channel
-from ..zygote_process import receive_with_descriptors
+from ..protocol.channel import Channel
 from . import ray_actor
 from .messages import Release, Reserve, Reserved, Slots, StartAgent
 from .ray_join import join
@@ -48,7 +47,7 @@ class Driver:
     def serve(self) -> None:
         """Answer one message after another."""
         while True:
-            message, descriptors = receive_with_descriptors(self._notebook.sock)
+            message, descriptors = self._notebook.receive_with_descriptors()
             match message:
                 case None:
                     return

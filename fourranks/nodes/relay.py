@@ -19,9 +19,8 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from ..naming import sentence_case
-from ..protocol.messages import Channel
+from ..protocol.channel import Channel
 from ..zygote import Fork, Forked
-from ..zygote_process import receive_with_descriptors
 from . import versions
 from .clock import ClockComparison
 from .messages import AskOutlook, ForkThere, Greeting, Outlook, Ping, Pong, Welcome
@@ -109,7 +108,7 @@ class Relay:
 
     def _from_notebook(self) -> None:
         try:
-            message, descriptors = receive_with_descriptors(self._notebook.sock)
+            message, descriptors = self._notebook.receive_with_descriptors()
         except OSError:
             message, descriptors = None, []
         match message:

@@ -25,7 +25,7 @@ from .frames import FrameConnection, FrameKind
 WINDOW = 1 << 22  # bytes of a stream that are under way: the speed of one is this, divided by a round trip
 CONGESTED = 1 << 20  # bytes that wait for the connection; streams are not read meanwhile
 CHUNK = 1 << 16
-_FILES = 8  # descriptors that may come with one chunk, as in `protocol.messages`
+_FILES = 8  # descriptors that may come with one chunk, as in `protocol.channel`
 _SIZE = struct.Struct("!Q")
 _EMPTY = memoryview(b"")  # of an empty file, which cannot be mapped
 

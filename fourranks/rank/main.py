@@ -26,10 +26,10 @@ from ..hardware import share_processors, threads_per_rank
 from ..progress_bar import collect
 from ..protocol.board import Board
 from ..protocol.calls import Record, Tracing
+from ..protocol.channel import Channel
 from ..protocol.messages import (
     TEXT_LIMIT,
     Answer,
-    Channel,
     Complete,
     Done,
     Execute,

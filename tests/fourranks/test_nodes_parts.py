@@ -21,7 +21,8 @@ from fourranks.nodes.names import NamedNode, asked_for, shares
 from fourranks.nodes.streams import WINDOW, ByteStream, Multiplexer
 from fourranks.protocol.bars import Bar
 from fourranks.protocol.calls import Call, Record
-from fourranks.protocol.messages import Channel, Done, Push, State
+from fourranks.protocol.channel import Channel
+from fourranks.protocol.messages import Done, Push, State
 from fourranks.protocol.parcel import pack
 from fourranks.protocol.progress import Progress
 

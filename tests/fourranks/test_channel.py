@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from fourranks.protocol.messages import Channel, Done, Push, Run, Stream
+from fourranks.protocol.channel import Channel
+from fourranks.protocol.messages import Done, Push, Run, Stream
 from fourranks.protocol.parcel import SMALL, pack
 from fourranks.protocol.places import NotebookCell
 
