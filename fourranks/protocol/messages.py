@@ -219,7 +219,6 @@ class Done:
     record: Record | None = None  # of a traced cell
     dropped: int = 0  # characters printed beyond the limit
     bars: tuple[Bar, ...] = ()  # of the cell's loops
-    number: int = 0  # of the report that was asked for
     gpu_bytes: int = 0  # that the rank's tensors take on its GPU
     left_group: bool = False  # the rank has no default process group any more
     broke_group: bool = False  # a call that failed has broken the default process group
