@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from ..protocol import board
+from ..protocol import memory
 from ..protocol.messages import Settings
 from ..zygote import Died, FindGpus, Fork, Forked, Zygote
 from . import addresses, versions
@@ -128,7 +128,7 @@ class Agent:
         ours, theirs = socket.socketpair()
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         if order.board not in self._boards:
-            self._boards[order.board] = board.create_of_size(order.board_size)
+            self._boards[order.board] = memory.create(order.board_size)
         rank = _ForkedRank(order.board)
 
         def over() -> None:

@@ -20,12 +20,7 @@ _OF_A_RANK = SLOTS + LASTING
 
 def create(world_size: int) -> int:
     """Make a new, empty board; returns its file descriptor, for the ranks to inherit."""
-    return create_of_size(world_size * _OF_A_RANK * _PAIR)
-
-
-def create_of_size(nbytes: int) -> int:
-    """Make a board of as many bytes as another one has."""
-    return memory.create(nbytes)
+    return memory.create(world_size * _OF_A_RANK * _PAIR)
 
 
 class Board:
