@@ -20,7 +20,7 @@ import psutil
 
 from ..protocol import memory
 from ..protocol.messages import Settings
-from ..zygote import Died, FindGpus, Fork, Forked, Zygote
+from ..zygote import STORE_BACKLOG, Died, FindGpus, Fork, Forked, Zygote
 from . import addresses, versions
 from .environment import directory_here, path_here
 from .messages import ForkThere, Greeting, Listen, Listening, Ping, Pong, SignalRank
@@ -29,7 +29,6 @@ from .streams import ByteStream, Multiplexer
 TICK = 1.0
 PATIENCE = 600.0  # seconds without a word after which the notebook is taken for gone; a laptop may sleep
 LAST_WORDS = 1.0  # seconds for what an ended rank has printed: processes that it left may hold its pipes
-STORE_BACKLOG = 128
 
 
 @dataclass(eq=False)
