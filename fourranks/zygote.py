@@ -152,23 +152,23 @@ class Zygote:
         self._deaths: dict[int, int] = {}  # wait status, by number
         self.crashes: dict[int, Line | None] = {}  # the reader's lines that ranks crashed in, by number
         self.refusals: dict[int, str] = {}  # why ranks could not be forked, by number
-        self._ready: Ready | None = None
+        self._is_ready = False
         self._gpus: dict[str | None, Gpus] = {}  # by CUDA_VISIBLE_DEVICES
 
     @property
     def alive(self) -> bool:
         return self._process.poll() is None and not self.channel.at_end
 
-    def ready(self) -> Ready:
+    def ready(self) -> None:
         """Wait until the imports are over.
 
         Raises:
             StartError: the process ended instead.
         """
         with self._lock:
-            if self._ready is None:
-                self._ready = self._wait_for(Ready)
-            return self._ready
+            if not self._is_ready:
+                self._wait_for(Ready)
+                self._is_ready = True
 
     def import_modules(self, *modules: str) -> None:
         """Import modules that ranks forked from now on would otherwise import one by one.

@@ -46,7 +46,8 @@ def main(
     channel = Channel(socket.socket(fileno=descriptor), blocking=True)
     parent = os.getppid()
     alarm = _wake_on_child_death()
-    channel.send(_warm_up())
+    _warm_up()
+    channel.send(Ready())
     from .rank.main import become_rank
 
     become = become or become_rank
@@ -65,7 +66,7 @@ def main(
     _kill(set(ranks))
 
 
-def _warm_up() -> Ready:
+def _warm_up() -> None:
     from .rank.main import become_rank  # noqa: F401  (torch and everything else that a rank needs)
     from .rank.shell import shell
 
@@ -74,7 +75,6 @@ def _warm_up() -> Ready:
     with contextlib.suppress(OSError):  # a disk may be full
         tempfile.gettempdir()  # is kept, too: ranks in a sandbox can write nowhere, and torch.compile asks
     "localhost".encode("idna")  # Python imports this encoding at the first connection to a host by name
-    return Ready()
 
 
 def import_modules(*modules: str) -> None:
