@@ -119,29 +119,40 @@ def _reap(channel: Channel, ranks: dict[int, int]) -> None:
 def _obey(channel: Channel, ranks: dict[int, int], become: Callable[..., None]) -> bool:
     """Handle one message; False when the notebook has closed its end."""
     message, descriptors = channel.receive_with_descriptors()
-    if isinstance(message, Fork):
-        _spare_the_rank_copies()
-        try:
-            pid, crash_report = _fork()
-        except OSError as error:
-            forked = Forked(0, _refusal(error))
-        else:
-            if pid == 0:
-                for of_another in ranks.values():
-                    os.close(of_another)
-                _become_rank(message, descriptors, crash_report, channel, become)
-            ranks[pid] = crash_report
-            forked = Forked(pid)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        channel.send(forked)
-    elif isinstance(message, Import):
-        import_modules(*message.modules)
-    elif isinstance(message, FindGpus):
-        channel.send(find_gpus(message.visible))
-    elif isinstance(message, Kill):
-        _kill(ranks.keys() & message.pids)
+    match message:
+        case Fork():
+            forked = _fork_rank(message, descriptors, channel, ranks, become)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            channel.send(forked)
+        case Import(modules):
+            import_modules(*modules)
+        case FindGpus(visible):
+            channel.send(find_gpus(visible))
+        case Kill(pids):
+            _kill(ranks.keys() & pids)
     return message is not None
+
+
+def _fork_rank(
+    message: Fork,
+    descriptors: list[int],
+    channel: Channel,
+    ranks: dict[int, int],
+    become: Callable[..., None],
+) -> Forked:
+    """Fork a rank, and note it; the child becomes the rank and never returns."""
+    _spare_the_rank_copies()
+    try:
+        pid, crash_report = _fork()
+    except OSError as error:
+        return Forked(0, _refusal(error))
+    if pid == 0:
+        for of_another in ranks.values():
+            os.close(of_another)
+        _become_rank(message, descriptors, crash_report, channel, become)
+    ranks[pid] = crash_report
+    return Forked(pid)
 
 
 def _fork() -> tuple[int, int]:
