@@ -16,10 +16,8 @@ from .naming import name_ranks
 from .protocol.messages import RANK_NAMES
 
 _IMPORTS = {"torch": "import torch", "dist": "import torch.distributed as dist"}
-_WITHOUT_A_GROUP = (
-    "Default process group has not been initialized",
-    "using env:// rendezvous",
-)  # torch's texts
+# Torch's texts.
+_WITHOUT_A_GROUP = ("Default process group has not been initialized", "using env:// rendezvous")
 _ALIKE = 0.75  # of 1: how much alike names are of which one may be a slip, or its new name
 _NO_MAGIC = re.compile(r"`(?P<percent>%%?)(?P<name>[^`]+)` not found")  # IPython's text
 _NO_CODE = "%%ranks is a cell magic, but the cell body is empty"  # IPython's, too

@@ -26,9 +26,7 @@ from autograder.grading.intake import HandedIn
 from autograder.grading.records import Terms
 from autograder.grading.submission import HIDDEN, SubmissionError, is_test, name_of
 
-ROOT = (
-    "GRADESCOPE_ROOT"  # an environment variable: the folder that is /autograder there, to try this elsewhere
-)
+ROOT = "GRADESCOPE_ROOT"  # of the environment: the folder that is /autograder there, to try this elsewhere
 LATER = "after_published"
 OWN_TESTS = " (the tests that you have)"
 

@@ -37,9 +37,8 @@ class AgentHost:
         """
         if os.environ.get("RAY_AUTH_MODE") != "token":
             return "it asks for no token: start all of the cluster with RAY_AUTH_MODE=token"
-        environment = {
-            name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"
-        }  # Ray's
+        environment = dict(os.environ)
+        environment.pop("OMP_NUM_THREADS", None)  # Ray's
         if gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (it lasts as long as this)

@@ -7,9 +7,7 @@ import os
 import socket
 
 import ray
-from ray._private.authentication.authentication_utils import (
-    is_token_auth_enabled,
-)  # Ray 2.60 has no other way
+from ray._private.authentication import authentication_utils  # Ray 2.60 has no other way
 
 from ..errors import StartError
 
@@ -38,7 +36,7 @@ def join() -> None:
         raise _unusable(address, error, "" if _NONE_HERE in str(error) else _ANOTHER) from None
     except ValueError as error:  # the address is none
         raise _unusable(address, error) from None
-    if not is_token_auth_enabled():
+    if not authentication_utils.is_token_auth_enabled():
         ray.shutdown()
         raise StartError(
             "The cluster requires no token: anyone who reaches its ports can run code on it, with your "

@@ -16,13 +16,7 @@ from .progress import Progress
 from .remote_error import RemoteError
 
 LOOPBACK = "127.0.0.1"  # where ranks and their store listen, if all are on one machine
-RANK_NAMES = (
-    "rank",
-    "world_size",
-    "device",
-    "torch",
-    "dist",
-)  # that every rank has from the start
+RANK_NAMES = ("rank", "world_size", "device", "torch", "dist")  # that every rank has from the start
 TEXT_LIMIT = 256 * 1024  # characters a rank may show in one cell: a page that people can still scroll
 
 
@@ -144,9 +138,7 @@ class Interrupt:
 class Rescue:
     """Make a collective that the rank is blocked in fail, so that its main thread comes back."""
 
-    everything: bool = (
-        False  # not only the connections of its process groups, but all that the rank has opened
-    )
+    everything: bool = False  # all connections that the rank has opened, not its process groups' alone
 
 
 @dataclass(slots=True)

@@ -39,9 +39,8 @@ class _ConnectionEnd:
     inode: int  # 0 until it is accepted, and when it is closed
 
 
-_hosts: frozenset[str] | None = (
-    None  # of the other nodes of the world; None where all ranks are on this machine
-)
+# Of the other nodes of the world; None where all ranks are on this machine.
+_hosts: frozenset[str] | None = None
 
 
 def expect(location: Location | None) -> None:

@@ -82,12 +82,10 @@ def bytes_sent(calls: Calls) -> list[int]:
 
 def forbidden(calls: Calls) -> Problem | None:
     """Find the calls that are no messages between two ranks."""
-    found = {
-        (call.op, call.line): None for own in calls for call in own if call.op not in POINT_TO_POINT
-    }  # a dict for its order
+    found = [(call.op, call.line) for own in calls for call in own if call.op not in POINT_TO_POINT]
     if not found:
         return None
-    text = ", ".join(f"dist.{op} in line {line}" for op, line in list(found)[:3])
+    text = ", ".join(f"dist.{op} in line {line}" for op, line in list(dict.fromkeys(found))[:3])
     return Problem(mistakes.FORBIDDEN, "only messages between two ranks", text)
 
 
