@@ -13,6 +13,6 @@ class Bar:
     total: int | None
     depth: int  # loops with a bar around it
     round: int  # how often a loop with this description and depth ended before, in this cell
-    began: float  # time.perf_counter(), which all ranks share
+    began: float  # on the clock of calls
     done: int = 0
     ended: float | None = None

@@ -22,8 +22,8 @@ Exchange: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # bytes to and fr
 class Call:
     """One collective or point-to-point operation, as one rank issued it.
 
-    Ranks are global ranks throughout. Times are seconds on the machine's monotonic clock, which all ranks
-    share.
+    Ranks are global ranks throughout. Times are seconds on the clock of the rank's machine, and to the
+    notebook on its own (`nodes.clock`).
     """
 
     op: str  # torch's name: "all_reduce", "send", ...
@@ -147,7 +147,7 @@ class Profile:
 
     compressed: bytes  # its own Chrome trace, gzipped
     pid: int  # of the rank's process
-    mark: float  # the middle of the last mark, on the machine's monotonic clock
+    mark: float  # the middle of the last mark, on the clock of calls
 
 
 @dataclass(slots=True)

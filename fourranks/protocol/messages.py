@@ -233,7 +233,7 @@ class State:
     where: str = ""  # the line of the reader's code that the main thread is in
     places: dict[tuple[str, int], Place] = field(default_factory=dict)  # of the progress' calls
     cells: dict[str, str] = field(default_factory=dict)  # the text of those that these lines are in, by file
-    at: float = field(default_factory=time.perf_counter)  # when; the ranks' clock is the notebook's, too
+    at: float = field(default_factory=time.perf_counter)  # when, on the clock of calls
     bars: tuple[Bar, ...] = ()  # of the cell's loops
     postponed: bool = False  # the rank is interrupted as soon as an import, or a call of C code, ends
     handling: bool = False  # the cell's code is in an `except` or a `finally` that an interrupt has led to

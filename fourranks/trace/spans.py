@@ -1,7 +1,7 @@
 """How the ranks spent their time: spans of computing, waiting for other ranks and moving data.
 
-Pure logic on the records of a `Trace`; the timeline and the file for Perfetto show the same spans. The ranks'
-clocks need no aligning: all ranks are on one machine and read its monotonic clock.
+Pure logic on the records of a `Trace`; the timeline and the file for Perfetto show the same spans. All
+times are by the notebook's clock: ranks of its machine read that, and `nodes.clock` moves the others' times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ IDLE = "idle"  # not in the cell, while other ranks are
 
 
 class Span(NamedTuple):
-    """A stretch of time, in seconds on the machine's monotonic clock."""
+    """A stretch of time, in seconds on the notebook's clock."""
 
     kind: str
     start: float

@@ -95,7 +95,7 @@ def _style_axes(axes: Axes, world_size: int, title: str) -> None:
 
 
 class _Scale(NamedTuple):
-    """From the machine's clock to the axis."""
+    """From the clock of calls to the axis."""
 
     origin: float
     unit: float  # in seconds
