@@ -27,7 +27,7 @@ _cells_of_the_notebook: dict[str, NotebookCell] = {}  # by file
 
 
 class Line(NamedTuple):
-    """One line of the reader's code."""
+    """One line of the reader's code, by its number in a file."""
 
     file: str
     line: int
@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """One line of the reader's code."""
+    """The same in words, as a reader is told of it."""
 
     label: str  # "Cell In[3], line 4"
     text: str = ""  # "dist.barrier()"
