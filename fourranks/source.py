@@ -101,22 +101,23 @@ class Source:
 
     def blocks(self, file: str, line: int) -> tuple[Block, ...]:
         """Return the loops and branches around a line, innermost first, up to the function that it is in."""
-        return self._function(file, line).blocks(line)
+        return self._around(file, line).blocks(line)
 
     def calls_from(self, file: str, line: int) -> list[tuple[str, int]]:
         """List the function's calls on this line and behind it, but not on another branch."""
-        return self._function(file, line).calls_from(line)
+        return self._around(file, line).calls_from(line)
 
     def exits(self, file: str, line: int) -> list[Exit]:
         """List statements by which the function around a line may end, or a loop, or its iteration."""
-        return self._function(file, line).exits(line)
+        return self._around(file, line).exits(line)
 
-    def _function(self, file: str, line: int) -> _Definition:
+    def _around(self, file: str, line: int) -> _Definition:
+        """Return the function around a line; nothing if it is Python's own."""
         if file.startswith(_STANDARD_LIBRARY):  # how Python runs a thread says nothing of the reader's code
             return _Definition(None, (), 1)
         text = self._cells.get(file) or "".join(linecache.getlines(file))
         first, lines = _statements_around(text.splitlines(), line)
-        return _function(tuple(lines), first, line)
+        return _innermost(tuple(lines), first, line)
 
 
 def _statements_around(lines: list[str], line: int) -> tuple[int, list[str]]:
@@ -133,7 +134,7 @@ def _statements_around(lines: list[str], line: int) -> tuple[int, list[str]]:
 
 
 @functools.lru_cache(maxsize=64)
-def _function(lines: tuple[str, ...], first: int, line: int) -> _Definition:
+def _innermost(lines: tuple[str, ...], first: int, line: int) -> _Definition:
     """Return the innermost function around a line, or the cell itself; nothing if the text is not Python."""
     try:
         tree, names = _parsed(lines)

@@ -181,7 +181,7 @@ class Workers:
             for worker in living:
                 if worker.number in ended:
                     refusal = zygote.refusals.get(worker.number)
-                    worker.cause = refusal or self._describe(ended[worker.number], zygote.node)
+                    worker.cause = refusal or self._cause(ended[worker.number], zygote.node)
                     worker.crashed_in = zygote.crashes.get(worker.number)
                     worker.has_left = ended[worker.number] == 0
                 elif orphaned:
@@ -231,11 +231,11 @@ class Workers:
         """Tell whether any of these processes still runs, as far as their nodes can be asked."""
         return any(worker.zygote.alive and not worker.zygote.ended([worker.number]) for worker in workers)
 
-    def _describe(self, status: int, node: str) -> str:
+    def _cause(self, status: int, node: str) -> str:
         """Say how a process ended; that Linux ran out of memory is known of this machine only."""
         if not node:
-            return _describe(status, self._memory_kills.recent())
-        return f"{_describe(status, out_of_memory=False)} on the node {node}"
+            return _ending(status, self._memory_kills.recent())
+        return f"{_ending(status, out_of_memory=False)} on the node {node}"
 
     def _fork_first(self, placement: Placement) -> None:
         """Fork rank 0, which inherits the rendezvous store's socket: no other process can take its port."""
@@ -377,7 +377,7 @@ def _streams(rank: int) -> tuple[tuple[socket.socket, socket.socket], tuple[int,
         ) from None
 
 
-def _describe(status: int, out_of_memory: bool) -> str:
+def _ending(status: int, out_of_memory: bool) -> str:
     """Say how a process ended."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
