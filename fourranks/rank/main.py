@@ -309,7 +309,7 @@ class Rank:
         recorder, group = self._recorder, self._group
         texts = [*of_dropped_handles(recorder.dropped), *of_reinterpreted_messages(recorder.reinterpreted)]
         unfinished, half_made = group.drop_unfinished_batch(), group.note_half_made_group()
-        broken = {call.group: call for call in reversed(recorder.failed)}
+        broken = {call.group: call for call in reversed(recorder.broke_groups)}
         texts += of_broken_groups(broken, group.name) if tell_of_groups else ()
         texts += [UNFINISHED_BATCH] if unfinished and tell_of_groups else ()
         for text in texts:

@@ -49,7 +49,7 @@ class Recorder:
         dropped: calls of the running cell whose handle was thrown away before they were complete.
         cell_is_stopped: whether the notebook has: then handles go with the functions that had them.
         reinterpreted: messages of the running cell whose other side gave another dtype, and which.
-        failed: calls of the running cell that ended with an error and closed their group's connections.
+        broke_groups: calls of the running cell whose error closed the connections of their group.
         raised: names of the exceptions that ended threads of the running cell.
         blocked: the threads that stand still in a call.
         times_launched: whether a trace has the times of launched calls on the GPU. Until a call is complete
@@ -64,7 +64,7 @@ class Recorder:
         self.dropped: list[Call] = []
         self.cell_is_stopped = False
         self.reinterpreted: list[tuple[Call, str]] = []
-        self.failed: list[Call] = []
+        self.broke_groups: list[Call] = []
         self.raised: list[str] = []
         self.times_launched = True
         self.launches = launches
@@ -155,7 +155,7 @@ class Recorder:
         call.error = _words(error)
         call.broke_group = breaks_group or from_connection(error) or self.has_broken(call.group)
         if call.broke_group:
-            self.failed.append(call)
+            self.broke_groups.append(call)
             self._broken.add(call.group)
 
     def _is_of_before(self, call: Call) -> bool:
@@ -321,7 +321,7 @@ class Recorder:
         """Begin a new cell: nothing is waited for yet, and its calls are kept if a trace is on."""
         self.calls = [] if trace else None
         self.variable = variable
-        self.dropped, self.reinterpreted, self.failed = [], [], []
+        self.dropped, self.reinterpreted, self.broke_groups = [], [], []
         self.raised, self.cell_is_stopped = [], False
         self._passes.clear()
         self.blocked.free_main()
