@@ -55,10 +55,10 @@ class AgentLink:
 class Relay:
     """Passes on what a notebook and an agent say."""
 
-    def __init__(self, sock: socket.socket, way: AgentLink) -> None:
+    def __init__(self, sock: socket.socket, link: AgentLink) -> None:
         self._notebook = Channel(sock, blocking=True)
         self._notebook_is_gone = False
-        self._agent = Multiplexer(way.source, way.target, self._from_agent)
+        self._agent = Multiplexer(link.source, link.target, self._from_agent)
         self._agent.watch(sock.fileno(), self._from_notebook)
         self._clock = ClockComparison()
         self._outlook_wanted = True  # by the notebook
@@ -135,13 +135,13 @@ class Relay:
         os.close(board)
 
 
-def greet(notebook: socket.socket, way: AgentLink, node: str) -> Greeting | None:
+def greet(notebook: socket.socket, link: AgentLink, node: str) -> Greeting | None:
     """Wait for the agent's greeting; returns None if the notebook goes away meanwhile.
 
     Raises:
         Lost: there is none, or the node has other versions.
     """
-    asked, answered = notebook.fileno(), way.source
+    asked, answered = notebook.fileno(), link.source
     deadline, line, noise = time.monotonic() + GREETING_PATIENCE, b"", 0
     while time.monotonic() < deadline and noise < NOISE:
         readable = wait([asked, answered], 1.0)
@@ -152,7 +152,7 @@ def greet(notebook: socket.socket, way: AgentLink, node: str) -> Greeting | None
             continue
         byte = os.read(answered, 1)  # the bytes behind the line are not for this function
         if not byte:
-            raise Lost(way.end())
+            raise Lost(link.end())
         line, noise = line + byte, noise + 1
         if byte == b"\n":
             greeting = Greeting.read(line.decode(errors="replace"))
@@ -188,10 +188,10 @@ def main(descriptor: int, node: str, command: list[str]) -> int:
     """
     notebook = socket.socket(fileno=descriptor)
     is_open = len(command) == 1 and command[0].isdecimal()
-    with _handed_over(int(command[0])) if is_open else _launched(command) as way:
+    with _handed_over(int(command[0])) if is_open else _launched(command) as link:
         try:
-            if (greeting := greet(notebook, way, node)) is not None:
-                Relay(notebook, way).serve(greeting)
+            if (greeting := greet(notebook, link, node)) is not None:
+                Relay(notebook, link).serve(greeting)
             return 0
         except Lost as error:
             print(sentence_case(str(error)), file=sys.stderr)
