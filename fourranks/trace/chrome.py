@@ -29,7 +29,6 @@ MAIN_THREAD, CALLS = 1, 2  # rows (thread ids); calls in flight take as many fro
 PID = 1000  # of rank 0: process 0 is the idle one to Perfetto
 SORT_STEP = 64  # between two ranks: room for the GPUs that torch.profiler saw
 
-
 # Of what torch.profiler writes: names that are given here, and calls that have rows here already (and overlap
 # others of their thread, which the format forbids).
 _NOT_SHOWN = ("process_", "gloo:")
@@ -182,7 +181,7 @@ def _profiled(trace: Trace, numbers: Iterator[int]) -> Iterator[Event]:
 
 
 def _aligned(profile: Profile, origin: float) -> list[Event]:
-    """Yield the profiler's events with times since `origin`."""
+    """Return the profiler's events with times since `origin`."""
     events = json.loads(gzip.decompress(profile.compressed))["traceEvents"]
     last = max((event for event in events if event["name"] == Profile.MARK), key=lambda event: event["ts"])
     shift = _nano(profile.mark - origin) - round(1000 * (last["ts"] + last["dur"] / 2))
