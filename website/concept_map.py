@@ -42,7 +42,7 @@ class Map:
 
     @property
     def titles(self) -> dict[str, str]:
-        """Return the title of each box by its name, in order."""
+        """The title of each box by its name, in order."""
         return {name: title for boxes in self.groups.values() for name, title in boxes.items()}
 
 

@@ -58,7 +58,7 @@ class Submission:
 
     @property
     def handed_in(self) -> dict[str, HandedIn]:
-        """Return the notebooks that are there, by name; those that are missing are worth nothing."""
+        """The notebooks that are there, by name; those that are missing are worth nothing."""
         paths = {name: self.folder / f"{name}.ipynb" for name in self.notebooks}
         return {
             name: HandedIn(path, intake.kept_for(self.record(name)))

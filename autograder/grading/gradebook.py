@@ -86,7 +86,7 @@ class Class:
 
     @property
     def released(self) -> Path:
-        """Return the folder with what was handed out."""
+        """The folder with what was handed out."""
         return self._folder(self._folders.release_directory, ".")
 
     def source_notebooks(self) -> list[NotebookNode]:

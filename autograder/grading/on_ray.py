@@ -277,7 +277,7 @@ class _Actor:
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether it waits for a submission, as all were given out when it asked."""
+        """Whether it waits for a submission, as all were given out when it asked."""
         return self.call is None
 
 

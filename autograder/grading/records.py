@@ -45,7 +45,7 @@ class CellRecord:
 
     @property
     def identity(self) -> tuple[str, str, bool]:
-        """Return what it has before it is run."""
+        """Its name, source and kind, which it has before it is run."""
         return self.name, self.source, self.is_test
 
 
@@ -99,7 +99,7 @@ class NotebookRecord:
 
     @property
     def seconds(self) -> float:
-        """Return how long the cells took, each when it was last run."""
+        """Seconds that the cells took, each when it was last run."""
         return sum(cell.seconds for cell in self.cells)
 
     def holding(self, cells: Sequence[CellRecord], terms: Terms) -> dict[str, CellRecord] | None:

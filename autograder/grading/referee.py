@@ -161,7 +161,7 @@ class _SecretChecks:
 
     @property
     def share(self) -> Fraction:
-        """Return the share of the points; each check of a cell counts the same."""
+        """The share of the points; each check of a cell counts the same."""
         return statistics.mean(self._shares) if self._shares else Fraction(1)
 
     def __getattr__(self, name: str) -> Callable[..., None]:

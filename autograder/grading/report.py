@@ -48,7 +48,7 @@ class Question:
 
     @property
     def reason(self) -> str:
-        """Say why its test failed, in a few words; "" if it did not."""
+        """The reason why its test failed, in a few words; "" if it did not."""
         return _reason(self.cell) if self.cell else ""
 
 
@@ -69,7 +69,7 @@ class Student:
 
     @property
     def cost(self) -> float | None:
-        """Return the mean cost of its tests that have one; None without any."""
+        """The mean cost of its tests that have one; None without any."""
         tests = [question.cell for question in self.questions if question.cell]
         costs = [cost for cell in tests if (cost := outputs.cost_of(cell.outputs)) is not None]
         return statistics.mean(costs) if costs else None
@@ -80,7 +80,7 @@ class Student:
 
     @property
     def tiers(self) -> list[Tier]:
-        """Return the tiers of sandbox in which it was graded, the weakest last."""
+        """The tiers of sandbox in which it was graded, the weakest last."""
         return sorted({record.tier for record in self.records}, key=list(Tier).index)
 
     @property
@@ -89,7 +89,7 @@ class Student:
 
     @property
     def broken(self) -> list[CellRecord]:
-        """Return the cells of the student's own that ended in an error."""
+        """The cells of the student's own that ended in an error."""
         return [cell for cell in self._cells() if not cell.is_test and _failure(cell)]
 
     @property

@@ -134,7 +134,7 @@ class Page:
 
     @property
     def moments(self) -> list[Sequence[Moment]]:
-        """Return the moments that each rank's driver has come to."""
+        """The moments that each rank's driver has come to."""
         return [noted.moments for noted in self._noted]
 
 

@@ -34,7 +34,7 @@ class Limits:
 
     @property
     def all_disk_bytes(self) -> int:
-        """Return how much all folders that can be written to hold together."""
+        """Bytes that all folders that can be written to hold together."""
         return len(filesystem.WRITABLE) * self.disk_bytes
 
 

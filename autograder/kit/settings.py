@@ -33,7 +33,7 @@ class Setting:
 
     @property
     def positions(self) -> dict[int, int]:
-        """Return the position in the group of each rank that takes part."""
+        """The position in the group of each rank that takes part."""
         return {rank: position for position, rank in enumerate(self.ranks)}
 
     def model_seed(self, rank: int) -> int:

@@ -112,7 +112,7 @@ class Function(ABC):
 
     @property
     def patience(self) -> float:
-        """Return the seconds for one call now: its timeout, longer the more the machine has to do."""
+        """The seconds for one call now: its timeout, longer the more the machine has to do."""
         return round(self.timeout * min(busyness(), BUSIEST), 1)
 
     @abstractmethod

@@ -66,7 +66,7 @@ class Verdict:
 
     @property
     def share(self) -> Fraction:
-        """Return the share of the points: all or none, unless some cases count alone."""
+        """The share of the points: all or none, unless some cases count alone."""
         cases = {id(result.case): result.case for result in self.results}
         wrong = {id(result.case) for result in self.failed}  # on one backend of two, or on both
         right = [case for number, case in cases.items() if number not in wrong]
@@ -76,19 +76,19 @@ class Verdict:
 
     @property
     def ranks(self) -> bool:
-        """Tell whether a class is ranked by its cost."""
+        """Whether a class is ranked by its cost."""
         return any(result.case.ranks for result in self.results)
 
     @property
     def cost(self) -> float | None:
-        """Return the mean of what the cases that rank have cost; None unless each has come to a cost."""
+        """The mean of what the cases that rank have cost; None unless each has come to a cost."""
         costs = [result.case.cost for result in self.results if result.case.ranks]
         known = [cost for cost in costs if cost is not None]
         return statistics.mean(known) if known and len(known) == len(costs) else None
 
     @property
     def mistake(self) -> Mistake:
-        """Choose the mistake in the most telling case; NOT_RECEIVED only where nothing else is wrong."""
+        """The mistake in the most telling case; NOT_RECEIVED only where nothing else is wrong."""
         return max(self.failed, key=_significance).fault.mistake
 
     @property
@@ -135,7 +135,7 @@ class Verdict:
 
     @property
     def _shown(self) -> list[Result]:
-        """Choose a few failed cases, the headline's mistake first, empty tensors last; one long story.
+        """A few failed cases, the headline's mistake first, empty tensors last; one long story.
 
         Of cases that would say the same, one is enough.
         """
@@ -155,7 +155,7 @@ class Verdict:
 
     @property
     def _printed(self) -> tuple[str, str] | None:
-        """Return a title and what the ranks printed in the smallest failed case; empty tensors come last."""
+        """A title and what the ranks printed in the smallest failed case; empty tensors come last."""
         printing = [result for result in self.failed if result.printed]
         if not printing:
             return None

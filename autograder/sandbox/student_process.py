@@ -52,12 +52,12 @@ class Shown:
 
     @property
     def pictures(self) -> int:
-        """Return the characters of its pictures."""
+        """The characters of its pictures."""
         return sum(len(display.get(PICTURE, "")) for display in self.displays)
 
     @property
     def size(self) -> int:
-        """Return the characters of everything else, and the room that displays take up."""
+        """The characters of everything else, and the room that displays take up."""
         parts = [self.error or {}, *self.displays]
         everything = len(self.text) + sum(len(value) for part in parts for value in part.values())
         return everything - self.pictures + A_DISPLAY * len(self.displays)

@@ -20,17 +20,17 @@ class Tier(Enum):
 
     @property
     def confine(self) -> type[Sandbox] | type[Unconfined]:
-        """Return the class that starts processes in it."""
+        """The class that starts processes in it."""
         return _KINDS[self][0]
 
     @property
     def launch(self) -> Launch:
-        """Return what starts processes for cells in it."""
+        """Starts processes for cells in it."""
         return partial(launch, self.confine)
 
     @property
     def launch_on_gpus(self) -> Launch | None:
-        """Return what starts processes with the machine's GPUs in it; None where there are no such."""
+        """Starts processes with the machine's GPUs in it; None where there are no such."""
         return partial(launch, bubblewrap.BubblewrapWithGpus) if self is Tier.NAMESPACES else None
 
     def satisfies(self, asked: Tier | None) -> bool:
