@@ -17,9 +17,9 @@ from .cell import Cell, Output, Stop
 from .deferred_interrupt import deferred_interrupt
 from .ending import error_of
 from .errors import Aftermath, CellInterrupted, CellTimeout, FourRanksError, RankDied, StartError
-from .hardware import Placement, preferred_backend
 from .naming import name_ranks, sentence_case
 from .nodes.this_machine import Nodes
+from .placement import Placement, preferred_backend
 from .protocol.messages import Complete, Form, Inspect, Request
 from .workers import Workers
 

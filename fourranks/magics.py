@@ -26,8 +26,8 @@ from .errors import (
     interrupts_as_one_message,
 )
 from .group import RankGroup, start
-from .hardware import BACKEND_NAMES
 from .naming import counted, name_ranks, some_of
+from .placement import BACKEND_NAMES
 from .transcript import Transcript
 from .views import static_dashboard
 from .views.deadlock import DeadlockFigure

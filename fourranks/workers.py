@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import StartError
-from .hardware import Placement
 from .memory_kills import MemoryKills
 from .new_process import working_directory
+from .placement import Placement
 from .protocol import board
 from .protocol.channel import Channel
 from .protocol.messages import (

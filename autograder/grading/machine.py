@@ -119,7 +119,7 @@ def _lack_for_nccl(tier: Tier) -> str:
         return _NO_GPUS_THERE
     from fourranks import zygote  # a process that asks torch for GPUs: only this needs one
     from fourranks.errors import StartError
-    from fourranks.hardware import place
+    from fourranks.placement import place
 
     try:
         place(2, "nccl", "auto", zygote.shared().gpus)

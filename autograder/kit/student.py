@@ -24,7 +24,8 @@ from autograder.inside.moments import Moment
 from autograder.inside.runs import WRONG_TYPE, Ran, RunFailed
 from autograder.inside.worlds import Worlds
 from fourranks import zygote
-from fourranks.hardware import busyness, place, preferred_backend
+from fourranks.hardware import busyness
+from fourranks.placement import place, preferred_backend
 from fourranks.trace import Call
 from fourranks.transcript import Transcript
 

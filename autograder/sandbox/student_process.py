@@ -23,7 +23,7 @@ from autograder.sandbox.launch import Launch, Launched, Unconfined, launch
 from autograder.sandbox.sandbox import SandboxMissing
 from fourranks import zygote
 from fourranks.conductor import FORM_ANEW_TIMEOUT
-from fourranks.hardware import can_host_nccl
+from fourranks.placement import can_host_nccl
 from fourranks.trace import Call
 
 STARTING = 60.0  # seconds for importing torch, and as many for what cells and ranks are forked from

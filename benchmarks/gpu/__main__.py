@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fourranks import zygote
-from fourranks.hardware import BACKEND_NAMES, can_host_nccl, newer_nccl
+from fourranks.placement import BACKEND_NAMES, can_host_nccl, newer_nccl
 
 from . import run
 from .evidence import PAGE, Evidence

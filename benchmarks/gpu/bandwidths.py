@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import fourranks
 from fourranks import bench, zygote
-from fourranks.hardware import can_host_nccl
+from fourranks.placement import can_host_nccl
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "sendrecv")
 SIZES = tuple(4**exponent for exponent in range(5, 15))  # 1 KiB to 256 MiB

@@ -10,7 +10,7 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
-from fourranks.hardware import BACKEND_VARIABLE
+from fourranks.placement import BACKEND_VARIABLE
 
 from .evidence import Outcome
 from .plan import COURSE, Step

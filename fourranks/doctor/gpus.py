@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from .. import zygote
 from ..cuda_errors import explain
-from ..hardware import SHARING_NCCL, Gpus, can_host_nccl, dotted, newer_nccl
+from ..hardware import Gpus, dotted
+from ..placement import SHARING_NCCL, can_host_nccl, newer_nccl
 from . import topology
 from .report import Finding, Severity
 from .tool import NoAnswer, ask

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from .. import group, zygote
 from ..errors import FourRanksError
-from ..hardware import can_host_nccl
 from ..naming import counted
+from ..placement import can_host_nccl
 from ..trace.bandwidth import busbw
 from .gpus import link_speed
 from .report import Finding, Severity

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from .. import hardware
 from ..errors import StartError
-from ..hardware import Gpus, Placement
+from ..hardware import Gpus
+from ..placement import Placement, place
 from ..zygote import Zygote
 from . import addresses, launchers
 from .names import NamedNode, shares
@@ -47,7 +47,7 @@ class NodeCluster:
             return _together(gpus)
 
         try:
-            overall = hardware.place(world_size, backend, device, find)
+            overall = place(world_size, backend, device, find)
             own_gpu = overall.on_gpus and overall.ranks_per_gpu == 1
             slots = [
                 min(found.count, node.slots or found.count) if own_gpu else node.slots

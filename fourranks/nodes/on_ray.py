@@ -14,8 +14,8 @@ import os
 import socket
 
 from ..errors import StartError
-from ..hardware import Placement, takes_cpus
 from ..new_process import command
+from ..placement import Placement, takes_cpus
 from ..zygote import Zygote, ZygoteProcess
 from .cluster import NodeCluster
 from .messages import Release, Reserve, Reserved, Slots, StartAgent

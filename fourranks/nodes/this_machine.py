@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from .. import zygote
-from ..hardware import Placement, place
+from ..placement import Placement, place
 from ..zygote import Zygote
 
 
@@ -26,7 +26,7 @@ class Nodes(Protocol):
         """Choose a backend, and for each rank a node and a device.
 
         Raises:
-            StartError: as from `hardware.place`, or because nodes cannot be reached.
+            StartError: as from `placement.place`, or because nodes cannot be reached.
         """
 
     def release(self) -> None:
@@ -46,7 +46,7 @@ class ThisMachine:
         zygote.shared()
 
     def place(self, world_size: int, backend: str, device: str) -> Placement:
-        """Choose a backend, and a device for each rank: see `hardware.place`."""
+        """Choose a backend, and a device for each rank: see `placement.place`."""
         return place(world_size, backend, device, lambda: zygote.shared().gpus())
 
     def release(self) -> None:

@@ -22,8 +22,8 @@ import torch.distributed.launcher.api
 from IPython.core.error import UsageError
 from torch.distributed import distributed_c10d
 
-from ..hardware import BACKEND_NAMES
 from ..naming import counted
+from ..placement import BACKEND_NAMES
 from ..protocol.messages import Settings
 from . import patches
 from .default_group import TORCH_INIT, DefaultGroup

@@ -22,7 +22,7 @@ from autograder.sandbox import student_process
 from autograder.sandbox.student_process import StudentProcess
 from autograder.sandbox.tiers import Tier
 from fourranks import zygote
-from fourranks.hardware import can_host_nccl
+from fourranks.placement import can_host_nccl
 
 RIGHT = """
 import os, torch, torch.distributed as dist

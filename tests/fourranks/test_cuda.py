@@ -10,8 +10,8 @@ import torch.distributed as dist
 import fourranks
 from fourranks import magics, zygote
 from fourranks.errors import DeadlockError, FourRanksError, RankError, StartError
-from fourranks.hardware import Placement
 from fourranks.live import RankStatus
+from fourranks.placement import Placement
 from fourranks.rank import cuda
 from fourranks.views.status import StatusTable
 

@@ -15,7 +15,8 @@ from fourranks import zygote
 from fourranks.doctor import worlds
 from fourranks.doctor.report import Severity
 from fourranks.errors import CellInterrupted, CellTimeout, DeadlockError, RankError
-from fourranks.hardware import SHARING_NCCL, dotted
+from fourranks.hardware import dotted
+from fourranks.placement import SHARING_NCCL
 
 pytestmark = pytest.mark.gpu
 SUM = 10.0  # of 1 to 4
