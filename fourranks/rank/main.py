@@ -25,7 +25,7 @@ import torch.distributed as dist
 from ..hardware import share_processors, threads_per_rank
 from ..progress_bar import collect
 from ..protocol.board import Board
-from ..protocol.calls import Record, Tracing
+from ..protocol.calls import Record
 from ..protocol.channel import Channel
 from ..protocol.messages import (
     TEXT_LIMIT,
@@ -256,13 +256,14 @@ class Rank:
 
     def _cell(self, request: Execute | Run | Launch, work: Callable[[], Done]) -> Done:
         """Run the reader's code as one cell: output counted from zero, calls kept if a trace is on."""
-        is_program = isinstance(request, Launch)
-        self._recorder.begin_cell(request.trace is not None, self._variable(request.trace))
+        is_program, trace = isinstance(request, Launch), request.trace
+        variable = Variable(self._shell.user_ns, trace.values) if trace is not None and trace.values else None
+        self._recorder.begin_cell(trace is not None, variable)
         self._shell.begin_cell()
         self._shell.output.begin_cell(sys.maxsize if is_program else TEXT_LIMIT)
         self._script.begin_cell()
         self._bars.begin_cell()
-        profiler = Profiler() if request.trace is not None and request.trace.profile else None
+        profiler = Profiler() if trace is not None and trace.profile else None
         if profiler is not None:
             profiler.start()
         start = time.perf_counter()
@@ -276,7 +277,7 @@ class Rank:
         if os.getpid() != self._pid:
             forked.end(done.error)
         done.broke_group = self._notify(tell_of_groups=done.error is None and not is_program)
-        if request.trace is not None:
+        if trace is not None:
             done.record = self._record(start, profiler)
         done.left_group = not self._group.exists
         self._shell.output.flush()
@@ -295,9 +296,6 @@ class Rank:
         if not self._recorder.launches:
             record.close(set(self._recorder.under_way()))
         return record
-
-    def _variable(self, trace: Tracing | None) -> Variable | None:
-        return Variable(self._shell.user_ns, trace.values) if trace is not None and trace.values else None
 
     def _notify(self, tell_of_groups: bool) -> bool:
         """Say on stderr what went wrong unseen; returns whether the default process group is broken.
