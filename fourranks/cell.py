@@ -204,7 +204,7 @@ class Cell:
     def free(self, cut: bool, interrupted: Callable[[], bool]) -> bool:
         """Interrupt the ranks that are still busy; True if process groups had to be cut for it."""
         if any(rank not in self.states for rank in self.pending):
-            self.collect_reports(FREE_PATIENCE[1])
+            self._collect_reports(FREE_PATIENCE[1])
         self.whereabouts = {rank: self._whereabouts(rank) for rank in self._requests}
         for rank in self.late:  # it may have got a SIGSTOP, and then it hears of nothing
             self._workers[rank].send_signal(signal.SIGCONT)
@@ -217,7 +217,7 @@ class Cell:
                 if everything and rank in self.late:
                     self._workers[rank].send_signal(signal.SIGINT)
             if cut:
-                self.collect_reports(TOLD_PATIENCE)
+                self._collect_reports(TOLD_PATIENCE)
                 self._cut = True
                 for worker in self._workers.living():
                     self._workers.send(worker.rank, Rescue(everything))
@@ -240,7 +240,7 @@ class Cell:
         while not self._wait(patience, interrupted, set(self.pending)):
             if not self.pending or time.monotonic() > until:
                 return False
-            self.collect_reports(FREE_PATIENCE[1])
+            self._collect_reports(FREE_PATIENCE[1])
             if not any(self._is_handling(rank) for rank in self.pending):
                 return False
         return True
@@ -253,7 +253,7 @@ class Cell:
         """Wait for ranks that are on their way out: of an import, of a call, or telling of their error."""
         deadline = time.monotonic() + LEAVING_PATIENCE
         while self.pending and time.monotonic() < deadline and not interrupted():
-            self.collect_reports(FREE_PATIENCE[-1])
+            self._collect_reports(FREE_PATIENCE[-1])
             if not all(self._is_leaving(rank) for rank in self.pending):
                 break
             self._wait(FREE_PATIENCE[-1], interrupted, set(self.pending))
@@ -287,7 +287,7 @@ class Cell:
             if proof.settled or now - self._proven > self._grace:
                 return proof
         at_once, self._detailed = self._watch.suspicious and not self._detailed, self._watch.suspicious
-        self.ask_for_reports(self._detailed)
+        self._ask_for_reports(self._detailed)
         self._next_report = now if at_once else now + REPORT_EVERY
         return None
 
@@ -295,7 +295,7 @@ class Cell:
     def _grace(self) -> float:
         return TELLING_GRACE if any(state.telling for state in self.states.values()) else GRACE
 
-    def ask_for_reports(self, detailed: bool = False) -> None:
+    def _ask_for_reports(self, detailed: bool = False) -> None:
         """Have every living rank report what it is doing."""
         self._report = next(_report_numbers)
         self._reports_due = {worker.rank for worker in self._workers.living()}
@@ -303,16 +303,16 @@ class Cell:
             self._workers[rank].note_memory()
             self._workers.send(rank, Probe(self._report, detailed))
 
-    def collect_reports(self, patience: float) -> None:
+    def _collect_reports(self, patience: float) -> None:
         """Ask every living rank for a report and wait for the answers."""
-        self.ask_for_reports()
+        self._ask_for_reports()
         deadline = time.monotonic() + patience
         while self._reports_due and time.monotonic() < deadline:
             self._take(TICK)
 
     def in_step(self) -> bool:
         """Return whether all ranks have communicated equally far, so that the next cell finds them level."""
-        self.collect_reports(LEAVING_PATIENCE)  # NCCL's abort takes seconds on a GPU that others use, too
+        self._collect_reports(LEAVING_PATIENCE)  # NCCL's abort takes seconds on a GPU that others use, too
         return not self._reports_due and in_step({r: state.progress for r, state in self.states.items()})
 
     def _wait(self, patience: float, interrupted: Callable[[], bool], ranks: set[int]) -> bool:
