@@ -32,7 +32,7 @@ class ForkedZygote(zygote.Zygote):
     """
 
     def __init__(self, become: Callable[..., None], *inherited: int) -> None:
-        self._become, self._inherited = become, inherited
+        self._become, self.inherited = become, inherited
         super().__init__()
 
     def _launch(self, theirs: socket.socket) -> Child:
@@ -42,7 +42,7 @@ class ForkedZygote(zygote.Zygote):
             return Child(pid)
         try:
             os.dup2(self._errors.fileno(), 2)
-            keep_only(theirs.fileno(), *self._inherited)
+            keep_only(theirs.fileno(), *self.inherited)
             end_with(parent)
             os.setsid()
             # Nothing is imported ahead: that would take seconds from ranks that are running elsewhere.
