@@ -178,14 +178,14 @@ def show(verdict: Verdict) -> None:
     """Show the verdict where the reader is, and raise CheckFailed if a case failed."""
     if (collected := _collected.get()) is not None:
         collected.append(verdict)
-    shell = _notebook()
-    if shell:
+    shown = _shows_displays()
+    if shown:
         from IPython.display import display
 
         display({"text/plain": str(verdict), "text/html": verdict._repr_html_()}, raw=True)
     if verdict.failed:
-        raise CheckFailed(verdict, shown=shell)
-    if not shell:
+        raise CheckFailed(verdict, shown)
+    if not shown:
         print(verdict)
 
 
@@ -200,7 +200,7 @@ def collecting() -> Iterator[list[Verdict]]:
         _collected.reset(token)
 
 
-def _notebook() -> bool:
+def _shows_displays() -> bool:
     """Tell whether this process shows what is displayed, as a notebook's kernel does."""
     from IPython import get_ipython
 
