@@ -168,9 +168,7 @@ Instruction = tuple[int, int, int, int]  # operation, instructions to skip if tr
 _ALLOWED: Instruction = (_RETURN, 0, 0, _ALLOW)
 
 
-def seccomp_filter(
-    machine: str = platform.machine(), named_sockets: bool = False, on_disk: bool = False
-) -> bytes:
+def seccomp_filter(named_sockets: bool = False, on_disk: bool = False) -> bytes:
     """Return the program for all processes of a sandbox on this machine.
 
     Args:
@@ -182,7 +180,7 @@ def seccomp_filter(
     Raises:
         NotImplementedError: for a machine whose system calls are not known here.
     """
-    which = _place(machine)
+    which = _place()
     rules = [
         *_if_equal(_CLONE3[which], [_fail(errno.ENOSYS)]),  # its flags cannot be read; libc then uses clone
         *_if_equal(_CLONE[which], _clone_in_sight()),
@@ -196,15 +194,10 @@ def seccomp_filter(
         rules += _if_equal(_FALLOCATE[which], [_fail(errno.EOPNOTSUPP)])  # libc then writes
     for numbers in REFUSED.values():
         rules += _if_equal(numbers[which], [_fail(errno.EPERM)])
-    return _program(machine, rules)
+    return _program(rules)
 
 
-def between_ranks(
-    shares_files: bool,
-    starts_sessions: bool = False,
-    owns_others: bool = False,
-    machine: str = platform.machine(),
-) -> bytes:
+def between_ranks(shares_files: bool, starts_sessions: bool = False, owns_others: bool = False) -> bytes:
     """Return the program for processes that are to have no way to any other.
 
     Args:
@@ -214,7 +207,7 @@ def between_ranks(
     """
     files = OF_FILES if owns_others else (*OF_FILES, *OF_OWNED_FILES)
     allowed = (*(files if shares_files else ()), *(OF_SESSIONS if starts_sessions else ()))
-    which = _place(machine)
+    which = _place()
     rules = [
         *_if_equal(_PRLIMIT[which], [*_load(_FIRST), *_if_equal(0, [_ALLOWED]), _fail(errno.EPERM)]),
         *_if_equal(
@@ -229,17 +222,17 @@ def between_ranks(
     for name, numbers in REFUSED_TO_RANKS.items():
         if name not in allowed:
             rules += _if_equal(numbers[which], [_fail(errno.EACCES)])
-    return _program(machine, rules)
+    return _program(rules)
 
 
-def to_filter(machine: str = platform.machine()) -> int:
+def to_filter() -> int:
     """Return the number of the system call that takes a filter for all threads of a process."""
-    return _SECCOMP[_place(machine)]
+    return _SECCOMP[_place()]
 
 
-def in_sight(machine: str = platform.machine()) -> bytes:
+def in_sight() -> bytes:
     """Return the program for those whose memory is measured: all that they keep is counted as theirs."""
-    which = _place(machine)
+    which = _place()
     rules = [
         *_if_equal(_CLONE[which], _clone_a_thread()),
         *_if_equal(_MMAP[which], _mmap_own_memory()),
@@ -248,19 +241,21 @@ def in_sight(machine: str = platform.machine()) -> bytes:
     ]
     for numbers in REFUSED_WHERE_MEASURED.values():
         rules += _if_equal(numbers[which], [_fail(errno.EACCES)])
-    return _program(machine, rules)
+    return _program(rules)
 
 
-def _place(machine: str) -> int:
+def _place() -> int:
+    """Return where the numbers of this machine stand among those of several."""
+    machine = platform.machine()
     if machine not in MACHINES:
         raise NotImplementedError(f"the sandbox knows {' and '.join(MACHINES)} machines, not {machine}")
     return MACHINES.index(machine)
 
 
-def _program(machine: str, rules: list[Instruction]) -> bytes:
+def _program(rules: list[Instruction]) -> bytes:
     program = [
         *_load(_ARCHITECTURE),
-        (_EQUAL, 1, 0, _ARCHITECTURES[machine]),
+        (_EQUAL, 1, 0, _ARCHITECTURES[platform.machine()]),
         _fail(errno.ENOSYS),
         *_load(_NUMBER),
         (_AT_LEAST, 0, 1, _X32),
