@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, PercentFormatter
 
 from ..views import units
 from ..views.picture import in_words
-from ..views.style import FAINT_INK, INK, LEGEND, PAPER, Figure, Keywords, draw_grid
+from ..views.style import FAINT_INK, INK, LEGEND, PAPER, PREDICTION, Figure, Keywords, draw_grid
 from .drawable import all_drawable
 
 _LOOKS: tuple[Keywords, ...] = (
@@ -23,13 +23,6 @@ _MARKER: Keywords = {
     "markersize": 8,
     "linestyle": "none",
     "color": INK,
-    "markeredgecolor": PAPER,
-}
-_YOURS: Keywords = {
-    "marker": "D",
-    "markersize": 8,
-    "linestyle": "none",
-    "color": "#D55E00",
     "markeredgecolor": PAPER,
 }
 _POINTS = 80  # of a line
@@ -69,7 +62,7 @@ def links(
         axes.plot([bandwidth], [spent], label=name, **_MARKER)
     given = [(marks[name], guess) for name, guess in all_drawable(yours, marks).items()]
     if given:
-        axes.plot(*zip(*given, strict=True), label="your prediction", **_YOURS)
+        axes.plot(*zip(*given, strict=True), label="your prediction", **PREDICTION)
     axes.set(xscale="log", xlim=(low, high), ylim=(0, 1.02))
     for name, bandwidth in marks.items():
         axes.axvline(bandwidth, color=FAINT_INK, linewidth=0.8, linestyle=":")

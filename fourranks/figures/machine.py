@@ -22,6 +22,7 @@ from ..views.style import (
     INK,
     LEGEND,
     PAPER,
+    PREDICTION,
     RANK_COLOURS,
     RGB,
     Figure,
@@ -33,7 +34,6 @@ from ..views.style import (
 from .drawable import drawable
 from .published import Rung
 
-_YOURS: Keywords = {"marker": "D", "markersize": 8, "color": "#D55E00", "markeredgecolor": PAPER}
 _DOTTED: Keywords = {"color": FAINT_INK, "linestyle": ":", "linewidth": 1}
 
 Roof = tuple[float, float]  # peak in operations per second, bandwidth in bytes per second
@@ -133,7 +133,7 @@ def copies(
         style = {"color": FAINT_INK, "fontsize": 8, "va": "center"}
         axes.text(1.01, bandwidth, name, transform=axes.get_yaxis_transform(), **style)
     if (guess := drawable(yours)) is not None:
-        axes.plot([min(sizes)], [guess], **_YOURS, linestyle="none", label="your prediction")
+        axes.plot([min(sizes)], [guess], **PREDICTION, label="your prediction")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: units.size(value)))
@@ -176,7 +176,7 @@ def roofline(
         style = {"color": RANK_COLOURS[0], "markersize": 6, "label": "measured on this machine"}
         axes.plot(list(points), list(points.values()), "o", **style)
     if (guess := drawable(yours)) is not None:
-        axes.plot([guess], [next(iter(roofs.values()))[0]], **_YOURS, linestyle="none", label="your ridge")
+        axes.plot([guess], [next(iter(roofs.values()))[0]], **PREDICTION, label="your ridge")
     axes.set(xscale="log", yscale="log", xlim=(least, most))
     axes.minorticks_off()
     if max(peak for peak, _ in roofs.values()) < 1e12:  # one machine: its own decade needs more than one tick

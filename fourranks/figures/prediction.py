@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ..views.picture import in_words
-from ..views.style import FAINT_INK, INK, LEGEND, PAPER, Figure, Keywords, draw_grid
+from ..views.style import FAINT_INK, INK, LEGEND, PAPER, PREDICTION, Figure, Keywords, draw_grid
 from .drawable import all_drawable, written
 from .ledger import note
 
@@ -20,13 +20,6 @@ _FORMULA: Keywords = {
     "markersize": 20,
     "markeredgewidth": 2.5,
     "color": INK,
-    "linestyle": "none",
-}
-_YOURS: Keywords = {
-    "marker": "D",
-    "markersize": 8,
-    "color": "#D55E00",
-    "markeredgecolor": PAPER,
     "linestyle": "none",
 }
 
@@ -89,7 +82,7 @@ def compare(
     axes = figure.add_axes((0.35, 0.62 / height, 0.59, 1 - 1.0 / height), facecolor=PAPER)
     colours = _draw_bars(axes, bars)
     axes.plot(list(expected.values()), list(expected), **_FORMULA)
-    axes.plot(list(guessed.values()), list(guessed), **_YOURS)
+    axes.plot(list(guessed.values()), list(guessed), **PREDICTION)
     furthest = max([*totals.values(), *expected.values(), *guessed.values(), 1e-12])
     axes.set(xlim=(0, 1.15 * furthest), ylim=(len(measured) - 0.5, -0.5))
     axes.set_title(title, loc="left", fontsize=10.5, color=INK, x=-0.57)
@@ -154,7 +147,7 @@ def _legend(figure: Figure, colours: dict[str, str], mark: str, yours: dict[int,
     if mark:
         handles.append(Line2D([], [], **_FORMULA | {"markersize": 11}, label=mark))
     if yours:
-        handles.append(Line2D([], [], **_YOURS, label="your prediction"))
+        handles.append(Line2D([], [], **PREDICTION, label="your prediction"))
     style = LEGEND | {"labelcolor": FAINT_INK}
     figure.legend(handles=handles, loc="lower center", ncols=len(handles), **style)
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from ..views import units
 from ..views.picture import in_words
-from ..views.style import FAINT_INK, INK, LEGEND, PAPER, Figure, Keywords, draw_grid, rank_colour
+from ..views.style import FAINT_INK, INK, LEGEND, PAPER, PREDICTION, Figure, Keywords, draw_grid, rank_colour
 from .drawable import all_drawable, drawable
 from .ledger import note
 from .prediction import subject
@@ -21,7 +21,6 @@ _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#5B6770", "#E69F00")  # 
 _MODELS = (INK, "#009E73", "#7a4fa3", "#b8860b", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
-_YOURS = "#D55E00"
 _BAR_COLOUR = "#9fb3c8"
 
 Points = Sequence[tuple[float, float]]
@@ -86,7 +85,7 @@ def sizes(
         look = {"linestyle": _DASHES[number % len(_DASHES)], "linewidth": 1.8}
         axes.plot(*zip(*points, strict=True), color=_MODELS[number % len(_MODELS)], label=name, **look)
     axes.set(xscale="log", yscale="log")
-    for place, name, colour in ((mark, "α/β", FAINT_INK), (size, "your prediction", _YOURS)):
+    for place, name, colour in ((mark, "α/β", FAINT_INK), (size, "your prediction", PREDICTION["color"])):
         if place:
             axes.axvline(place, color=colour, linewidth=1, label=name)
     _scale(axes, unit)
@@ -123,8 +122,7 @@ def ratios(
     guesses = {name: guess for name, guess in answers.items() if guess > 0}
     given = [(guesses[name], row) for row, name in enumerate(measured) if name in guesses]
     if given:
-        look: Keywords = {"linestyle": "none", "color": _YOURS, "markeredgecolor": PAPER}
-        axes.plot(*zip(*given, strict=True), marker="D", markersize=8, label="your prediction", **look)
+        axes.plot(*zip(*given, strict=True), label="your prediction", **PREDICTION)
         _legend(axes)
     axes.axvline(1, color=INK, linewidth=1.2)
     names = [f"{name}:  × {value:.3g}" for name, value in measured.items()]

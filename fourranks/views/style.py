@@ -33,6 +33,14 @@ Keywords: TypeAlias = dict[str, Any]  # of one of matplotlib's functions
 
 # The look of legends beside curves.
 LEGEND: Keywords = {"frameon": False, "fontsize": 8.5, "labelcolor": INK}
+# The look of what a reader has predicted, among what was found.
+PREDICTION: Keywords = {
+    "marker": "D",
+    "markersize": 8,
+    "linestyle": "none",
+    "color": "#D55E00",
+    "markeredgecolor": PAPER,
+}
 
 SMALLEST_TEXT = 6.5  # points; 9 of a browser's pixels
 
