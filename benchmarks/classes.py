@@ -61,7 +61,7 @@ def make(folder: Path, students: int, topic: str, questions: Sequence[str], seed
 
 
 def differences(folder: Path, topic: str) -> list[str]:
-    """Where the gradebook has something else than the class deserves, a line each."""
+    """List where the gradebook has something else than the class deserves, a line each."""
     with Gradebook(f"sqlite:///{folder.resolve()}/gradebook.db", "fourranks") as gradebook:
         got = {
             (submission.student_id, grade.name): "?" if grade.needs_manual_grade else f"{grade.score:g}"

@@ -32,7 +32,7 @@ MOST_NAMED = 20  # in a message
 
 @dataclass(frozen=True)
 class Machines:
-    """Where submissions are run.
+    """The place where submissions are run.
 
     Attributes:
         jobs: submissions at a time; None is as many as there is room for.

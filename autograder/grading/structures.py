@@ -36,7 +36,7 @@ class Likeness:
 
 @dataclass(frozen=True)
 class Structure:
-    """Of an answer: how many nodes its syntax tree has, and a digest of them."""
+    """The structure of an answer: the number of nodes of its syntax tree, and a digest of them."""
 
     cell: str
     size: int

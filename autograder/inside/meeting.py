@@ -10,7 +10,7 @@ from fourranks.protocol.messages import Settings
 
 
 class Meeting:
-    """Where ranks hand their connections to the witness of their world, before they run students' code."""
+    """The place where ranks hand their connections to their witness, before they run students' code."""
 
     def __init__(self) -> None:
         self._inbox, self._outbox = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

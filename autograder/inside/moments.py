@@ -16,7 +16,7 @@ clock = time.perf_counter  # as it is before any code of a student's runs
 
 
 class Moment(NamedTuple):
-    """When a driver came to a point that it has a name for.
+    """The moment at which a driver came to a point that it has a name for.
 
     Attributes:
         taken: the most memory that the rank has had of its own since the moment before, in bytes beyond what

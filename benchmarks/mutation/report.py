@@ -20,7 +20,7 @@ what it does cannot be told from what the reference does; the reasons are below.
 
 
 def share_caught(judgements: Iterable[Judgement]) -> float:
-    """Of the mutants that are faults, those that were caught."""
+    """Return the share of mutants that were caught, of those that are faults."""
     faults = [judgement for judgement in judgements if not is_equivalent(judgement)]
     return sum(judgement.is_caught for judgement in faults) / max(len(faults), 1)
 

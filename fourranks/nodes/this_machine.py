@@ -11,7 +11,7 @@ from ..zygote import Zygote
 
 
 class Nodes(Protocol):
-    """Where the ranks of a world start: the one interface that `conductor` and `workers` see.
+    """The place where the ranks of a world start: the one interface that `conductor` and `workers` see.
 
     Attributes:
         missing: why each node that was lost could not be reached again, by its name.

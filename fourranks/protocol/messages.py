@@ -22,7 +22,7 @@ TEXT_LIMIT = 256 * 1024  # characters a rank may show in one cell: a page that p
 
 @dataclass(frozen=True)
 class Location:
-    """Where a rank is in a world over several nodes.
+    """The place of a rank in a world over several nodes.
 
     Attributes:
         node: the number of its node.

@@ -30,7 +30,7 @@ class Send(NamedTuple):
 
 
 class Slip(NamedTuple):
-    """Where a plan breaks a rule: in which round (from 0), by which message or at which rank."""
+    """The place where a plan breaks a rule: in which round (from 0), by which message or at which rank."""
 
     round: int
     message: str

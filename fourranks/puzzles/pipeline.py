@@ -35,7 +35,7 @@ class TimedTask(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Where a schedule breaks a rule: at which rank, and at which tick."""
+    """The place where a schedule breaks a rule: at which rank, and at which tick."""
 
     rank: int
     tick: int

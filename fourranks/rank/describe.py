@@ -135,7 +135,7 @@ def _nbytes(tensor: torch.Tensor) -> int:
 
 
 def _part(tensors: list[torch.Tensor]) -> tuple[int, str]:
-    """Elements and dtype of tensors that must be alike on all ranks."""
+    """Return elements and dtype of tensors that must be alike on all ranks."""
     return sum(tensor.numel() for tensor in tensors), _dtype_name(tensors[0].dtype) if tensors else ""
 
 

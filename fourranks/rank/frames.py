@@ -80,7 +80,7 @@ _READER, _BELOW = Owner.READER, Owner.BELOW  # Python 3.11 takes its time to loo
 
 
 class Caller(NamedTuple):
-    """Where in the reader's code a call is made.
+    """The place in the reader's code where a call is made.
 
     Attributes:
         at: the innermost line.

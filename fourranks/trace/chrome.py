@@ -35,7 +35,7 @@ _NOT_SHOWN = ("process_", "gloo:")
 
 
 class CallBar(NamedTuple):
-    """Where and how long a call is shown; no two bars of a row overlap."""
+    """The place and the length of a call as it is shown; no two bars of a row overlap."""
 
     rank: int
     row: int

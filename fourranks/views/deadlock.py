@@ -86,7 +86,7 @@ _MARKER = (
 
 
 def _rows(scene: Scene) -> list[list[int]]:
-    """Ranks that are in the same place, together: in one call and waiting for the same, or ended alike."""
+    """Put ranks together that are in one call and wait for the same, or that have ended alike."""
     deadlock, calls = scene.deadlock, scene.calls
     together: dict[tuple[object, object], list[int]] = {}
     for rank, view in deadlock.views.items():
@@ -137,7 +137,7 @@ def _last_common(deadlock: Deadlock) -> Call | None:
 
 
 def _arrows(deadlock: Deadlock, rows: list[list[int]]) -> list[tuple[int, int]]:
-    """From the row of who waits to the row of whom it waits for."""
+    """Lead from the row of each rank that waits to the rows of those that it waits for."""
     row_of = {rank: row for row, ranks in enumerate(rows) for rank in ranks}
     return sorted(
         {
@@ -150,7 +150,7 @@ def _arrows(deadlock: Deadlock, rows: list[list[int]]) -> list[tuple[int, int]]:
 
 
 def _tracks(arrows: list[tuple[int, int]]) -> list[int]:
-    """For each arrow how far to the right it runs: arrows over the same rows must not cover each other."""
+    """Say how far to the right each arrow runs: those over the same rows must not cover each other."""
     taken: list[set[int]] = []
     tracks = []
     for start, end in arrows:
@@ -188,7 +188,7 @@ def _chip_width(text: str) -> float:
 
 
 def _arrow(start: tuple[float, int], end: tuple[float, int], x: float) -> str:
-    """From the right end of one row's chip to that of another, by way of `x`."""
+    """Draw an arrow from the right end of one row's chip to that of another, by way of `x`."""
     (x1, row1), (x2, row2) = start, end
     return (
         f'<path d="M{x1:.0f} {_middle(row1) + 5} H{x:.0f} V{_middle(row2) - 5} H{x2 + 3:.0f}" fill="none" '

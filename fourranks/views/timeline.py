@@ -95,7 +95,7 @@ def _style_axes(axes: Axes, world_size: int, title: str) -> None:
 
 
 class _Scale(NamedTuple):
-    """From the clock of calls to the axis."""
+    """The way from the clock of calls to the axis."""
 
     origin: float
     unit: float  # in seconds
