@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from ..errors import FourRanksError
+from ..puzzles.rules import whole
 from .incident import RANKS, SPEED, Cause, Incident, Points
 
 FOLDER = "incidents"  # in the notebook's folder
@@ -151,9 +151,9 @@ def _read_ranks(rank: Any) -> set[int]:
     if isinstance(rank, str) and rank == "all":
         return set(RANKS)
     try:
-        ranks = [_whole(each) for each in rank]
+        ranks = [whole(each) for each in rank]
     except TypeError:  # not several
-        ranks = [_whole(rank)]
+        ranks = [whole(rank)]
     found = {each for each in ranks if each in RANKS}
     if not ranks or len(found) < len(set(ranks)):
         raise AnswerError(f'rank={rank!r} is no answer. Give a rank from 0 to 3, a list of them, or "all".')
@@ -162,18 +162,10 @@ def _read_ranks(rank: Any) -> set[int]:
 
 def _read_line(line: Any, incident: Incident) -> int:
     count = len(incident.source.splitlines())
-    number = _whole(line)
+    number = whole(line)
     if number is None or not 1 <= number <= count:
         raise AnswerError(f"line={line!r} is no line of {incident.program}, which has lines 1 to {count}.")
     return number
-
-
-def _whole(given: Any) -> int | None:
-    """Return a whole number of any library as an int; None for anything else."""
-    try:
-        return None if isinstance(given, bool) else operator.index(given)
-    except TypeError:
-        return None
 
 
 def _read_cause(cause: Any) -> Cause:
