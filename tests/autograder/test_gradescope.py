@@ -157,9 +157,10 @@ def test_of_two_notebooks_the_student_reads_which_one_counts(root):
     assert "draft.ipynb" in results["output"].splitlines()[0]
 
 
-def test_a_file_that_is_no_notebook_is_called_what_the_student_called_it(root):
+def test_a_file_that_is_no_notebook_is_called_what_the_student_called_it(root, course, monkeypatch):
+    monkeypatch.setenv(gradescope.ROOT, str(root))
     (root / "submission/exercise.ipynb").write_text('{"cells": [')
-    assert _run(root).returncode == 0
+    assert gradescope.main(course, "ps1") == ""
     results = json.loads((root / "results/results.json").read_text())
     assert results["output"].startswith("exercise.ipynb is not a notebook")
 
