@@ -18,8 +18,6 @@ from traitlets.config import Config
 from fourranks import commands
 from fourranks.errors import plain
 
-from .test_life_and_death import gone, wait_until
-
 
 class Kernel(nbclient.NotebookClient):
     """A kernel with the extension loaded; `run` returns the outputs of a cell as a notebook stores them."""
@@ -671,16 +669,6 @@ def test_a_kernel_that_waits_for_its_restart_with_an_old_ipython_is_told_so():
     kernel.stop()
     needs = "UsageError: fourranks needs IPython 8.20 or newer, and this kernel runs 7.34.0: restart"
     assert shown.startswith(needs) and shown.count("\n") == 1
-
-
-def test_a_kernel_that_is_killed_takes_its_ranks_with_it():
-    kernel = Kernel()
-    shown = kernel.text("%%ranks\nimport os\nos.getpid()")
-    pids = [int(line.rsplit(" ", 1)[1]) for line in shown.splitlines() if line.startswith("[")]
-    os.kill(kernel.pid, signal.SIGKILL)
-    assert len(pids) == 4
-    assert wait_until(lambda: all(gone(pid) for pid in pids))
-    kernel.stop()
 
 
 def test_in_the_courses_environment_ranks_work_before_the_extension_is_loaded(tmp_path, monkeypatch):
