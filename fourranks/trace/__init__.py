@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..naming import counted
-from ..protocol.calls import Call, Profile, Record, Tracing
+from ..protocol.calls import Call, Record, Tracing
 from .operations import Operation, operations
 from .spans import RankSpans, rank_spans
 
-__all__ = ["Call", "Profile", "Record", "Trace", "Tracing"]
+__all__ = ["Call", "Trace"]
 
 
 @dataclass(repr=False)

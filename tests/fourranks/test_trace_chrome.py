@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from fourranks.trace import Profile
+from fourranks.protocol.calls import Profile
 from fourranks.trace.chrome import CALLS, MAIN_THREAD, PID
 from fourranks.trace.chrome import events as chrome_events
 from fourranks.trace.spans import COMPUTING, IDLE, MOVING, WAITING

@@ -1,6 +1,6 @@
 """Traces made by hand, for tests of what is made of them."""
 
-from fourranks.trace import Call, Record
+from fourranks.protocol.calls import Call, Record
 from fourranks.views.drawable_trace import DrawableTrace
 
 
