@@ -26,7 +26,8 @@ from .environment import directory_here, path_here
 from .messages import ForkThere, Greeting, Listen, Listening, Ping, Pong, SignalRank
 from .streams import ByteStream, Multiplexer
 
-TICK = 1.0
+TICK = 1.0  # seconds between looks while nothing arrives
+DYING_TICK = 0.02  # the same while what an ended rank has printed is on its way
 PATIENCE = 600.0  # seconds without a word after which the notebook is taken for gone; a laptop may sleep
 LAST_WORDS = 1.0  # seconds for what an ended rank has printed: processes that it left may hold its pipes
 
@@ -56,7 +57,7 @@ class Agent:
     def serve(self) -> None:
         """Do what the notebook asks for until it is gone."""
         while not self._connection.at_end and time.monotonic() - self._heard < PATIENCE:
-            self._connection.step(TICK if not self._dying() else 0.02)
+            self._connection.step(DYING_TICK if self._dying() else TICK)
             for rank in self._dying():
                 if not rank.open_streams or time.monotonic() > rank.tell_by:
                     self._tell_of_end(rank)
