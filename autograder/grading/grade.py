@@ -107,15 +107,12 @@ def _grade(
             _forget(submissions)
             tally.forgotten = True
         unread = intake.read_all(notebooks, [(core,) for core in pool.usable_cores()])
-        progress = ProgressLine(len(submissions), lambda: dict(map(_named, workers.running())))
-        with progress:
-            for one, refereed in workers.results(submissions):
-                if isinstance(refereed, Failed):
-                    refereed = _refused(one, refereed)
+        with ProgressLine(len(submissions), lambda: dict(map(_named, workers.running()))) as progress:
+            for one, result in workers.results(submissions):
+                refereed = _refused(one, result) if isinstance(result, Failed) else result
                 unable = [unread[notebook] for notebook in one.handed_in.values() if notebook in unread]
-                problem = next(iter(unable), refereed.problem) or own.enter(
-                    one.student, refereed.digests, known
-                )
+                problem = next(iter(unable), refereed.problem)
+                problem = problem or own.enter(one.student, refereed.digests, known)
                 if problem:
                     own.note(one.student)
                 tally.add(one.student, refereed, problem)
