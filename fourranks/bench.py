@@ -140,51 +140,51 @@ class _Buffers:
         return list(self.whole.chunk(self.size)) if dist.get_rank(self.group) == 0 else None
 
 
-def _all_reduce(b: _Buffers) -> Run:
-    return lambda: dist.all_reduce(b.whole, group=b.group)
+def _all_reduce(buffers: _Buffers) -> Run:
+    return lambda: dist.all_reduce(buffers.whole, group=buffers.group)
 
 
-def _reduce_scatter(b: _Buffers) -> Run:
-    part = b.part
-    return lambda: dist.reduce_scatter_single(part, b.whole, group=b.group)
+def _reduce_scatter(buffers: _Buffers) -> Run:
+    part = buffers.part
+    return lambda: dist.reduce_scatter_single(part, buffers.whole, group=buffers.group)
 
 
-def _all_gather(b: _Buffers) -> Run:
-    part = b.part
-    return lambda: dist.all_gather_single(b.whole, part, group=b.group)
+def _all_gather(buffers: _Buffers) -> Run:
+    part = buffers.part
+    return lambda: dist.all_gather_single(buffers.whole, part, group=buffers.group)
 
 
-def _all_to_all(b: _Buffers) -> Run:
-    output = torch.zeros_like(b.whole)
-    return lambda: dist.all_to_all_single(output, b.whole, group=b.group)
+def _all_to_all(buffers: _Buffers) -> Run:
+    output = torch.zeros_like(buffers.whole)
+    return lambda: dist.all_to_all_single(output, buffers.whole, group=buffers.group)
 
 
-def _broadcast(b: _Buffers) -> Run:
-    return lambda: dist.broadcast(b.whole, group_src=0, group=b.group)
+def _broadcast(buffers: _Buffers) -> Run:
+    return lambda: dist.broadcast(buffers.whole, group_src=0, group=buffers.group)
 
 
-def _reduce(b: _Buffers) -> Run:
-    return lambda: dist.reduce(b.whole, group_dst=0, group=b.group)
+def _reduce(buffers: _Buffers) -> Run:
+    return lambda: dist.reduce(buffers.whole, group_dst=0, group=buffers.group)
 
 
-def _scatter(b: _Buffers) -> Run:
-    part, parts = b.part, b.at_root()
-    return lambda: dist.scatter(part, parts, group_src=0, group=b.group)
+def _scatter(buffers: _Buffers) -> Run:
+    part, parts = buffers.part, buffers.at_root()
+    return lambda: dist.scatter(part, parts, group_src=0, group=buffers.group)
 
 
-def _gather(b: _Buffers) -> Run:
-    part, parts = b.part, b.at_root()
-    return lambda: dist.gather(part, parts, group_dst=0, group=b.group)
+def _gather(buffers: _Buffers) -> Run:
+    part, parts = buffers.part, buffers.at_root()
+    return lambda: dist.gather(part, parts, group_dst=0, group=buffers.group)
 
 
-def _sendrecv(b: _Buffers) -> Run:
+def _sendrecv(buffers: _Buffers) -> Run:
     """Send to the right and receive from the left, at the same time."""
-    rank, size, received = dist.get_rank(b.group), b.size, torch.zeros_like(b.whole)
+    rank, size, received = dist.get_rank(buffers.group), buffers.size, torch.zeros_like(buffers.whole)
     if size == 1:
         raise ValueError("sendrecv needs a second rank: a rank cannot send to itself.")
     messages = [
-        dist.P2POp(dist.isend, b.whole, group_peer=(rank + 1) % size, group=b.group),
-        dist.P2POp(dist.irecv, received, group_peer=(rank - 1) % size, group=b.group),
+        dist.P2POp(dist.isend, buffers.whole, group_peer=(rank + 1) % size, group=buffers.group),
+        dist.P2POp(dist.irecv, received, group_peer=(rank - 1) % size, group=buffers.group),
     ]
 
     def exchange() -> None:
