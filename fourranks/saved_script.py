@@ -113,11 +113,12 @@ def _require_no_course(tree: ast.Module) -> None:
 def _require_own_names(cell: str, provided: tuple[str, ...]) -> None:
     module = symtable.symtable(cell, "cell", "exec")
     tables = list(_all_tables(module))
-    own = {s.get_name() for s in module.get_symbols() if s.is_assigned() or s.is_imported()}
-    own |= {
-        s.get_name() for t in tables for s in t.get_symbols() if s.is_declared_global() and s.is_assigned()
-    }
-    known = own | set(dir(builtins)) | set(_OF_MODULES) | set(provided)
+    own = {symbol for symbol in module.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    made_global = (
+        symbol for table in tables for symbol in table.get_symbols() if symbol.is_declared_global()
+    )
+    own.update(symbol for symbol in made_global if symbol.is_assigned())
+    known = {symbol.get_name() for symbol in own} | {*dir(builtins), *_OF_MODULES, *provided}
     missing = {
         symbol.get_name()
         for table in tables
