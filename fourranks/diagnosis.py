@@ -81,14 +81,15 @@ def _all_needed(rank: int, missing: Mapping[int, Sequence[int]]) -> set[int]:
 def _waits(scene: Scene) -> Iterator[str]:
     deadlock, calls, size = scene.deadlock, scene.calls, len(scene.deadlock.views)
     in_detail = bool(deadlock.conflicts) and (
-        len({call.op for call in calls.values()}) == 1 or any(c.is_point_to_point for c in calls.values())
+        len({call.op for call in calls.values()}) == 1
+        or any(call.is_point_to_point for call in calls.values())
     )
     for ranks in _alike(scene, calls, in_detail):
         call = calls[ranks[0]]
-        missing = sorted({q for rank in ranks for q in deadlock.missing.get(rank, ())} - set(ranks))
+        missing = {other for rank in ranks for other in deadlock.missing.get(rank, ())} - set(ranks)
         what = f"{describe(call, size, in_detail)} ({scene.place(call)})"
         named = call.peer is not None or deadlock.conflicts
-        whom = f", for {name_ranks(missing)}" if missing and not named else ""
+        whom = f", for {name_ranks(sorted(missing))}" if missing and not named else ""
         verb = "called" if ranks[0] not in scene.waits else "wait in" if len(ranks) > 1 else "waits in"
         yield f"  {sentence_case(name_ranks(ranks))} {verb} {what}{whom}."
     for ranks in _alike(scene, deadlock.failed, in_detail=True):

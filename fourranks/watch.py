@@ -299,10 +299,17 @@ def _failed(rank: int, call: Call, reports: Reports) -> dict[int, Call]:
     """Return the other side of this call on ranks that it needs, where that has ended with an error."""
     if call.is_point_to_point:
         needed = set(call.ranks) - {rank} if call.peer is None else {call.peer}
-        return {q: their for q in needed for their in reports[q].failed if is_other_side(rank, call, their)}
+        return {
+            other: their
+            for other in needed
+            for their in reports[other].failed
+            if is_other_side(rank, call, their)
+        }
     place = call.place_in_group
     needed = _needed(rank, call)
-    return {q: their for q in needed for their in reports[q].failed if their.place_in_group == place}
+    return {
+        other: their for other in needed for their in reports[other].failed if their.place_in_group == place
+    }
 
 
 def is_other_side(rank: int, call: Call, their: Call) -> bool:
@@ -330,8 +337,8 @@ def missing(rank: int, call: Call, reports: Reports, strict: bool = True) -> set
         return {call.peer} if issued(reports[call.peer], rank, call) <= call.seq else set()
     if call.op == "recv":
         peers = set(call.ranks) - {rank}
-        taken = {q: reports[rank].recvs.get((call.group, q, call.tag), 0) for q in peers}
-        return peers if all(_sent(reports[q], rank, call) <= taken[q] for q in peers) else set()
+        taken = {peer: reports[rank].recvs.get((call.group, peer, call.tag), 0) for peer in peers}
+        return peers if all(_sent(reports[peer], rank, call) <= taken[peer] for peer in peers) else set()
     exact = strict or call.members or call.op == "monitored_barrier"  # these are alike on all backends
     needed = _needed(rank, call) if exact else set(call.ranks) - {rank}
     return needed & reports.late(call)
