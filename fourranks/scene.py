@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from .protocol.calls import Call
 from .protocol.places import Line, Place
@@ -26,12 +27,12 @@ class Scene:
     source: Source
     held_up: Mapping[int, Call] = field(default_factory=dict)  # calls that only wait for ranks of this scene
 
-    @property
+    @cached_property
     def calls(self) -> dict[int, Call]:
         """The call of each rank that is part of the proof, by rank."""
         return self.deadlock.conflicts | self.deadlock.blocked
 
-    @property
+    @cached_property
     def waits(self) -> dict[int, Call]:
         """Those of these calls that ranks still wait in."""
         blocked = self.deadlock.blocked

@@ -43,11 +43,15 @@ def failed_elsewhere(scene: Scene) -> str | None:
 
 def refused_elsewhere(scene: Scene) -> str | None:
     """Explain a call that was refused on a rank, which caught the error, while others wait in it."""
+    refused_on = {
+        rank: view.progress.refused for rank, view in scene.deadlock.views.items() if view.progress.refused
+    }
     for rank, call in scene.calls.items():
-        if any(_is_at_place_of(call, refused) for refused in scene.view(rank).progress.refused):
+        if any(_is_at_place_of(call, refused) for refused in refused_on.get(rank, ())):
             continue  # an earlier one, which all ranks were refused
-        for other in sorted({*scene.deadlock.missing.get(rank, ()), *scene.calls} - {rank}):
-            for refused in scene.view(other).progress.refused:
+        others = {*scene.deadlock.missing.get(rank, ()), *scene.calls} - {rank}
+        for other in sorted(others & refused_on.keys()):
+            for refused in refused_on[other]:
                 if _is_side_of(rank, call, refused):
                     where = scene.at(refused.file, refused.line)
                     words = refused.error.rstrip(".")

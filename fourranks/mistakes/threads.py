@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import product
 
 from ..naming import name_ranks
 from ..protocol.calls import THREAD, Call
@@ -11,25 +11,29 @@ from ..scene import Scene
 
 def a_thread_raised(scene: Scene) -> str | None:
     """Explain a thread that has ended with an exception, on a rank that is awaited or in another call."""
-    blocked = scene.deadlock.blocked
-    for rank, call in blocked.items():
-        for other in _without_it(scene, rank, call):
-            if raised := scene.view(other).progress.raised:
-                waiting = [each for each, its in blocked.items() if other in _without_it(scene, each, its)]
-                return (
-                    f"A thread of rank {other} ended with {raised[-1]} (its traceback is above). If that\n"
-                    f"thread was to make the {call.name} that {name_ranks(waiting)} "
-                    f"{'wait' if waiting[1:] else 'waits'} for, fix the exception first."
-                )
+    for other in scene.deadlock.views:
+        raised = scene.view(other).progress.raised
+        if raised and (waiting := _waiting_for(scene, other)):
+            return (
+                f"A thread of rank {other} ended with {raised[-1]} (its traceback is above). If that\n"
+                f"thread was to make the {scene.calls[waiting[0]].name} that {name_ranks(waiting)} "
+                f"{'wait' if waiting[1:] else 'waits'} for, fix the exception first."
+            )
     return None
 
 
-def _without_it(scene: Scene, rank: int, call: Call) -> list[int]:
-    """Return the ranks that have not made this call of `rank`: awaited ones, and those in another call."""
-    missing = [*scene.deadlock.missing[rank]]
-    if call.is_point_to_point or not scene.deadlock.conflicts:
-        return missing
-    return missing + [other for other, their in scene.calls.items() if not call.agrees_with(their)]
+def _waiting_for(scene: Scene, other: int) -> list[int]:
+    """Return the ranks whose calls a rank has not made: they await it, or it is in another call."""
+    deadlock, their = scene.deadlock, scene.calls.get(other)
+
+    def contradict(call: Call) -> bool:
+        if their is None or not deadlock.conflicts or call.is_point_to_point:
+            return False
+        return not call.agrees_with(their)
+
+    return [
+        rank for rank, call in deadlock.blocked.items() if other in deadlock.missing[rank] or contradict(call)
+    ]
 
 
 def threads_share_a_group(scene: Scene) -> str | None:
@@ -46,8 +50,9 @@ def threads_share_a_group(scene: Scene) -> str | None:
 
 def a_thread_shares_a_group(scene: Scene) -> str | None:
     """Explain the same where each rank stands in one of the calls: where a thread was started tells of it."""
-    for first, other in permutations(scene.calls.values(), 2):
-        if _in_one_group(first, other) and _is_in_a_thread(other) and not _is_in_a_thread(first):
+    calls = scene.calls.values()
+    for first, other in product(calls, filter(_is_in_a_thread, calls)):
+        if _in_one_group(first, other) and not _is_in_a_thread(first):
             return _sharing(scene, "a rank", first, other)
     return None
 
