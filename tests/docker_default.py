@@ -22,15 +22,14 @@ REFUSED = {"unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umoun
 
 def run(command: list[str]) -> None:
     """Become this command."""
-    machine = os.uname().machine
-    which = system_calls.MACHINES.index(machine)
+    which = system_calls._place()
     fail = system_calls._fail(errno.EPERM)
     rules = [rule for numbers in REFUSED.values() for rule in system_calls._if_equal(numbers[which], [fail])]
     rules += system_calls._if_equal(system_calls._CLONE3[which], [system_calls._fail(errno.ENOSYS)])
     no_namespaces = system_calls._refuse_bits(system_calls._FIRST, system_calls._NEW_NAMESPACE)
     rules += system_calls._if_equal(system_calls._CLONE[which], no_namespaces)
     ctypes.CDLL(None).prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # without which a filter takes rights
-    isolation.refuse(system_calls._program(machine, rules))
+    isolation.refuse(system_calls._program(rules))
     for right in set(range(41)) - RIGHTS:
         ctypes.CDLL(None).prctl(NO_MORE, right, 0, 0, 0)
     os.execvp(command[0], command)
