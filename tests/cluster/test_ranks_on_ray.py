@@ -115,7 +115,7 @@ def test_a_killed_node_is_named_and_a_restart_takes_what_there_is(nodes):
         kept = [rank for rank in range(6) if rank not in lost]
         world.execute("kept = rank")
         nodes.kill("short-lived")
-        with pytest.raises(RankDied, match=f"Rank {lost[0]} was lost with the node short-lived"):
+        with pytest.raises(RankDied, match=f"Ranks {lost[0]}-{lost[-1]} were lost with the node short-lived"):
             world.execute("import time; time.sleep(60)")
         assert world.pull("kept", kept) == kept
         nodes.add("late")
