@@ -155,7 +155,7 @@ class _ExpectedAccumulation:
 def _backward(seed: int, microbatches: Sequence[Microbatch]) -> tuple[float, Gradients]:
     """Return the sum of the microbatches' mean losses and of their gradients."""
     module = build("plain", seed)
-    losses = [(module(inputs) - targets).square().mean() for inputs, targets in microbatches]
+    losses = [drivers.mean_loss(module(inputs), targets) for inputs, targets in microbatches]
     total = sum(losses[1:], losses[0])
     total.backward()
     return total.item(), gradients(module)

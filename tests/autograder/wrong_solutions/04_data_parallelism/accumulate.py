@@ -28,6 +28,7 @@ FAILS_AS = {
     "pops_the_last": ("MODIFIED", "belongs to the caller"),
     "adds_up_losses_of_all_calls": ("FROM_AN_EARLIER_CALL", "default argument"),
     "takes_a_step": ("WEIGHTS_MOVED", "The optimizer"),
+    "swaps_the_arguments_of_the_loss": ("WRONG_GRADIENT", "e"),
 }
 
 
@@ -258,3 +259,9 @@ def divides_by_the_ranks(model, microbatches, loss_fn):
     losses = run(model, microbatches, loss_fn, lambda size, total, _: size / total / dist.get_world_size())
     model.finish_gradient_synchronization()
     return sum(losses).item() * dist.get_world_size()
+
+
+def swaps_the_arguments_of_the_loss(model, microbatches, loss_fn):
+    losses = run(model, microbatches, lambda outputs, targets: loss_fn(targets, outputs))
+    model.finish_gradient_synchronization()
+    return sum(loss.item() for loss in losses)
