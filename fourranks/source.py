@@ -56,24 +56,18 @@ class Block:
     end: int  # its last line
     text: str  # its first line, for instance "if rank != 0:"; for the other branch "else of if rank != 0:"
     statement: str  # its first line as it stands there
-    test: ast.expr | None = field(default=None, compare=False)  # of a branch: what has to be true
-    names: Mapping[str, ast.expr] = field(
-        default_factory=dict, compare=False
-    )  # that the code has for the rank
+    # Of a branch, under which it is taken; names that the code has for the rank are written out.
+    condition: ast.expr | None = field(default=None, compare=False)
 
     def is_taken_by(self, rank: int, world_size: int) -> bool | None:
         """Tell whether a rank takes this branch; None if that depends on more than the rank."""
-        return holds(self._condition, rank, world_size) if self._condition is not None else None
+        return holds(self.condition, rank, world_size) if self.condition is not None else None
 
     @property
     def names_the_rank(self) -> bool:
         """Whether it is plain that ranks are meant to differ here."""
-        condition = ast.unparse(self._condition) if self._condition is not None else ""
+        condition = ast.unparse(self.condition) if self.condition is not None else ""
         return _NAMES_THE_RANK.search(f"{self.text} {condition}") is not None
-
-    @property
-    def _condition(self) -> ast.expr | None:
-        return written_out(self.test, self.names) if self.test is not None else None
 
     @property
     def is_main_part(self) -> bool:
@@ -208,7 +202,8 @@ class _Definition:
         statement = self._lines[first - 1].strip()
         text = f"else of {statement}" if isinstance(node, ast.If) and arm == "orelse" else statement
         test = _test(node, arm)
-        return Block(kind, first + self._offset, end + self._offset, text, statement, test, self._names)
+        condition = written_out(test, self._names) if test is not None else None
+        return Block(kind, first + self._offset, end + self._offset, text, statement, condition)
 
 
 def _test(node: ast.AST, arm: str) -> ast.expr | None:
