@@ -47,7 +47,8 @@ ledger.begin("00")
 # number, from 0 to 3. Together the ranks are the **world**, and the **world size** is 4.
 #
 # A cell that begins with `%%ranks` runs on every rank. The names `rank`, `world_size`, `torch` and `dist` (short for
-# `torch.distributed`) are there already. All other cells run here, in the notebook's own process.
+# `torch.distributed`) are there already, and so is `device`, where a rank's tensors live: its GPU, or the CPU. All
+# other cells run here, in the notebook's own process.
 
 # %%
 # %%ranks
@@ -131,8 +132,8 @@ print(f"{predicted(rank_3_holds, about='rank 3 after the all-reduce', was=holds)
 fourranks.show(world.pull("before"), world.pull("after"), "all_reduce gives the sum to every rank")
 
 # %% [markdown]
-# Each rank has a colour. After the call every cell has four stripes, because it contains a contribution from
-# all four ranks.
+# Each rank has a colour. After the call every number of the figure has four stripes, because it contains a
+# contribution from all four ranks.
 #
 # The library that moved the numbers is called the **backend**: Gloo for tensors in the memory of the CPU, NCCL for tensors on GPUs.
 # The code is the same for both.

@@ -89,8 +89,8 @@ def matmul_intensity(m: int, n: int, k: int, bytes_per_element: int) -> float:
 
 
 # %% [markdown]
-# Try it: the course's MLP has layers of 1024 × 1024, and each rank has a batch of 128. What do you expect in
-# bfloat16, and for a batch of 1?
+# Try it: the model of lectures 04 to 07, a multilayer perceptron (MLP), has layers of 1024 × 1024 and a batch of
+# 128. What do you expect in bfloat16, and for a batch of 1?
 
 # %%
 for batch in (1, 128, 4096):

@@ -29,10 +29,9 @@
 # Before each run there is a question with a variable for your answer. Fill it in before you go on. If you
 # leave it at `None`, everything still works, but even a wrong guess teaches more than none.
 #
-# **Words that this lecture uses before lecture 02 explains them.** You know ranks, `%%ranks` and `world.pull`
-# from lecture 00. New are:
+# **Words that this lecture uses before lecture 02 explains them.** You know ranks, `%%ranks`, `device` and
+# `world.pull` from lecture 00. New are:
 #
-# - `%%ranks 0` runs a cell on rank 0 alone, and `device` is where a rank's tensors live: its GPU, or the CPU.
 # - `dist.barrier()` makes all ranks wait for one another, `isend` and `recv` pass a message between two of
 #   them, and `all_gather_single` collects a piece from each.
 # - `--trace` draws which ranks computed and which waited. In its drawings and tables the *bubble* is the
@@ -71,7 +70,8 @@ ledger.answers(remembered)
 # leaves memory only for **batches so tiny** that training is slow and noisy. Or it fits, but training on all
 # of Wikipedia, say, **would take years**.
 #
-# The first and the third deserve a number. Training costs about 6 operations for each parameter and token.
+# The first and the third deserve a number. Training costs about 6 floating-point operations (FLOPs) for each
+# parameter and token.
 # Forward, each weight is multiplied with one number of the token and added to a sum: 2 operations. Backward
 # does two such products, one for the gradient of the layer's input and one for that of its weights: 4 more.
 # And with mixed-precision Adam, training keeps about 16 bytes for each parameter (weights, gradients, and
@@ -120,8 +120,13 @@ print(
 # A **GPU** is some hundred **streaming multiprocessors** (SMs) around one cache and one memory. You may hear
 # that "the SMs are the ALUs"; an SM is closer to a small processor. It has arithmetic units and tensor cores,
 # schedulers that hand them work, a **register file** of 256 KB, and 256 KB of **L1** cache, a part of which a
-# kernel can use as a scratchpad called *shared memory*. All SMs share the **L2** cache and the **HBM**, the
+# program can use as a scratchpad called *shared memory*. All SMs share the **L2** cache and the **HBM**, the
 # memory whose size is advertised. Eight such GPUs, two CPUs and some network cards make a **node**.
+#
+# A program for a GPU is called a **kernel**: a function that thousands of threads of the GPU run at the same
+# time, for instance one matrix multiplication or one addition. The CPU *launches* kernels, one after another,
+# and does not wait for them. (The process in which a notebook runs is also called a kernel. The two have
+# nothing to do with each other.)
 #
 # Operands are far away from the units that need them. Everything further down in this list is larger and slower:
 #
@@ -169,7 +174,8 @@ print(f"to all-reduce 32 KiB on 8 GPUs of a node: {1e6 * published.SMALL_ALL_RED
 # | "NVSwitch connects GPUs across nodes" | in an HGX or DGX H100 the 4 NVSwitch chips are **inside** the node and join its 8 GPUs. Between nodes there is a network card of 50 GB/s for each GPU, 9 × slower. (The exceptions have names: NVLink Switch System, NVL72 racks.) |
 #
 # You need not know these by heart. But a plan that relies on both 3.9 TB/s and 900 GB/s needs a machine that
-# does not exist.
+# does not exist. In the next list **bf16**, or bfloat16, is a floating-point number of 2 bytes, with the range of
+# float32 and fewer digits. A TFLOP/s is 10¹² floating-point operations a second.
 
 # %%
 for name, gpu in published.GPUS.items():
@@ -750,12 +756,13 @@ draw_topology(h100_node, published.TOPOLOGIES["8_h100"])
 # chooses its paths by it. Your part is to start one process per GPU, and not to renumber devices in a way
 # that separates a rank from its NIC.
 #
-# The CPUs still have work to do: they run the Python that launches all of this, the rendezvous, data loading, checkpoints, and backends that do not use GPUs (Gloo).
+# The CPUs still have work to do: they run the Python that launches all of this, help the ranks find each other at
+# the start, load data, write checkpoints, and run backends that do not use GPUs (Gloo).
 #
 # Now a machine that promises more than it delivers.
 #
-# **Question.** Eight GPUs without NVLink sit behind two PCIe switches on the same CPU. Which is the slowest
-# link of the best ring through all eight?
+# **Question.** Eight GPUs without NVLink sit behind two PCIe switches on the same CPU. A ring passes through all
+# eight, from each to the next and from the last to the first. Which is the slowest link of the best ring?
 
 # %%
 slowest_link = None  # your prediction: an entry from the table
@@ -848,8 +855,8 @@ for where, link in {"8 GPUs in one node": a100.nvlink_bandwidth, "8 GPUs in 8 no
 # %% [markdown]
 # With the same tensor and the same GPUs, the order of *shard* and *recompute* is reversed, because the link is
 # a different one. No strategy is best on every machine. Lectures 04 to 07 mostly apply this one decision, to
-# parameters, to optimizer states, to activations: DDP replicates, ZeRO and FSDP shard, activation
-# checkpointing recomputes.
+# parameters, to optimizer states, to activations: data parallelism (DDP, lecture 04) replicates, sharded data
+# parallelism (ZeRO and FSDP, 05) shards, activation checkpointing (05) recomputes.
 
 # %% [markdown]
 # ## 9. Busy is not useful

@@ -328,6 +328,9 @@ picture("all_to_all_single")
 # | send, recv | x | x | activations of a pipeline |
 # | barrier | – | – | order |
 #
+# DDP is PyTorch's data parallelism (lecture 04), FSDP its sharded data parallelism (05); a pipeline passes
+# activations from rank to rank (07), and experts are in lecture 08.
+#
 # **Shapes.** All ranks must call the same operations in the same order with matching sizes and dtypes. In
 # all-gather and reduce-scatter, dimension 0 is divided among the ranks: N ranks with inputs of shape (k, m)
 # gather into (N·k, m). To have the shards side by side along another dimension, gather and then rearrange.
@@ -830,7 +833,8 @@ print("rank 0 read:  ", fourranks.world().pull("read")[0])
 # not read, write or free it before `wait`. The thin bar in the timeline is the gain: the transfer is in
 # flight while the rank computes.
 #
-# `wait` does not mean the same everywhere, and neither does "blocking":
+# `wait` does not mean the same everywhere, and neither does "blocking". A GPU has queues, called **streams**. It
+# runs the kernels of one stream one after another, and those of different streams at the same time.
 #
 # | | Gloo, CPU tensors | NCCL, GPU tensors |
 # |---|---|---|
