@@ -18,7 +18,7 @@
 #
 # You will
 #
-# - time a collective so that warm-up, stragglers and unfinished GPU work are not in the answer,
+# - time a collective so that warm-up, late ranks and unfinished GPU work do not distort the result,
 # - turn seconds into algbw and busbw as nccl-tests does, and use them to audit a log,
 # - fit latency and bandwidth to measurements, and predict when a tree beats a ring,
 # - measure a cluster that you know nothing about, with a limited number of messages.

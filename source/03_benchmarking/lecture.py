@@ -115,7 +115,7 @@ calls(seconds, f"12 calls of all_reduce, 40 MB, {backend}, 4 ranks")
 # In training the ranks do not arrive together: one of them may have had a longer sentence to process. Let
 # rank 2 arrive 40 ms late at every call.
 #
-# **Question.** An all-reduce of 4 MB takes a tenth of the time in the figure above. What will rank 2's clock
+# **Question.** An all-reduce of 4 MB takes about a tenth of the time in the figure above. What will rank 2's clock
 # say? And what will rank 0's clock say if all ranks pass a barrier before they start it?
 
 # %%

@@ -648,7 +648,7 @@ check.interleaved_schedule(interleaved_schedule, num_stages=(1, 2, 5, 8), num_ch
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# Is the bubble as expected? Extend `bubble_fraction` (section 4) to such schedules. The n-th F of a
+# Is the bubble as expected? Extend `bubble_fraction` (part 4) to such schedules. The n-th F of a
 # microbatch on rank r, n from 0, is of stage n·p + r; the n-th B is of stage (v − 1 − n)·p + r. `forward` and
 # `backward` are the times of one step, that is of one chunk. Then compare it with the formula:
 

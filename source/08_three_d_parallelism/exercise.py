@@ -551,7 +551,7 @@ check.train_step(train_step, meshes=((1, 2, 3), (2, 1, 4), (4, 2, 1), (2, 2, 2))
 # | `pipeline` | 2·m messages of S = 2·b·s·h bytes, α + S/B each; 0 if p = 1 |
 # | `data` | one all-reduce of 2 bytes for each of a rank's parameters over d ranks |
 # | `memory` | 4 bytes a parameter of the rank, and 12/d for the optimizer's state (ZeRO-1). And the activations: min(p, m) microbatches in flight, for each of them b·s·h·(10 + 24/t) bytes a layer; with recompute 2·b·s·h bytes a layer, and once b·s·h·(10 + 24/t) |
-# | `B` | that of the node if the group's ranks can be in one node, else the network's. Ranks are numbered as in section 1: a tensor group spans t consecutive ranks, neighbours in a pipeline lie within p·t, a data group spans all N. They fit into a node if that is at most `gpus_per_node` |
+# | `B` | that of the node if the group's ranks can be in one node, else the network's. Ranks are numbered as in part 1: a tensor group spans t consecutive ranks, neighbours in a pipeline lie within p·t, a data group spans all N. They fit into a node if that is at most `gpus_per_node` |
 #
 # Raise a `ValueError` with both numbers when d·p·t is not N, p does not divide L, t does not divide the heads, or d·m does not divide the batch.
 #

@@ -866,7 +866,7 @@ print(f"{predicted(is_off_by, about='ring attention differs by', was=off)}from o
 # ## 10. The fifth axis: experts
 #
 # A *mixture of experts* replaces each MLP by several, and a router sends each token to one or two of them. So
-# the model has many times the parameters, but the computation of one MLP. With **expert parallelism** each
+# the model has many times the parameters, but a token costs the computation of only one or two MLPs. With **expert parallelism** each
 # rank has its own experts. Tokens are sent to their experts and back with two **all-to-alls** a layer, whose
 # sizes are known only when the router has decided.
 #
@@ -1005,7 +1005,7 @@ review()
 # **Sources and further reading.** Narayanan and others, *Efficient large-scale language model training on GPU clusters using Megatron-LM* (PTD-P), [arXiv 2104.04473](https://arxiv.org/abs/2104.04473) · Korthikanti and others, *Reducing activation recomputation in large transformer
 # models*, [arXiv 2205.05198](https://arxiv.org/abs/2205.05198) · Smith and others, *Using DeepSpeed and Megatron to train Megatron-Turing NLG 530B*, [arXiv 2201.11990](https://arxiv.org/abs/2201.11990) · Zheng and others, *Alpa*, [arXiv 2201.12023](https://arxiv.org/abs/2201.12023) · Liu and
 # others, *Ring attention with blockwise transformers*, [arXiv 2310.01889](https://arxiv.org/abs/2310.01889) · Rajbhandari and others, *ZeRO*, [arXiv 1910.02054](https://arxiv.org/abs/1910.02054) · [Levanter](https://github.com/stanford-crfm/levanter) · [Stanford CS336 (spring 2025), lecture
-# 8](https://github.com/stanford-cs336/spring2025-lectures) · Stanford CS229S (fall 2023), on parallelism · [torchtitan](https://github.com/pytorch/torchtitan) · PyTorch, [documentation of `torch.utils.checkpoint`](https://docs.pytorch.org/docs/stable/checkpoint.html)
+# 8](https://github.com/stanford-cs336/spring2025-lectures) · [Stanford CS229S (fall 2023)](https://cs229s.stanford.edu/fall2023/), on parallelism · [torchtitan](https://github.com/pytorch/torchtitan) · PyTorch, [documentation of `torch.utils.checkpoint`](https://docs.pytorch.org/docs/stable/checkpoint.html)
 
 # %%
 # %ranks stop
