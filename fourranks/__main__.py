@@ -65,7 +65,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, Callable[[argparse.Nam
         "run",
         help="run a program on ranks, as torchrun would, and explain its deadlocks",
         description="Run a script or a module on ranks, with the environment that torchrun gives it. What "
-        "ranks print is shown behind their number; ranks that would wait for each other forever are "
+        "ranks print is shown with their number in front; ranks that would wait for each other forever are "
         "stopped, with the reason. The exit code is the program's: 0, or n of sys.exit(n); 1 after an "
         "error or a deadlock; 2 if it cannot be started; 130 after Ctrl-C; 128 + n if signal n ends it.",
     )
