@@ -145,7 +145,7 @@ GRADIENT_NOT_SCALED = mistake("""the loss's own gradient is ignored
 WRONG_GRADIENT_OF_LOGITS = patterned("""another gradient of the logits
     The gradient is the softmax, minus 1 at the target, over the number of tokens: each rank has its part of
     it without communication. The largest logit needs no gradient: detach() the logits before you look for
-    it.""")
+    it. If only late digits differ, something is rounded: a quotient of integers is a float32.""")
 
 
 def _trait(name: str) -> Rule:

@@ -11,6 +11,7 @@ FAILS_AS = {
     "forgets_a_derivative": ("WRONG_GRADIENT_OF_LOGITS", "The gradient is the softmax"),
     "sums_gradients_over_ranks": ("GRADIENT_OF_EVERY_RANK_ADDED", "one loss, not N"),
     "ignores_its_gradient": ("GRADIENT_NOT_SCALED", "use the gradient that backward gets"),
+    "divides_its_gradient_in_float32": ("WRONG_GRADIENT_OF_LOGITS", "something is rounded"),
     "rescales_by_its_own_maximum": ("CROSS_ENTROPY_NOT_FINITE", "Only a shard of -inf"),
     "counts_words_of_the_world": ("WRONG_CROSS_ENTROPY or CROSS_ENTROPY_NOT_FINITE", "Only a group"),
     "sums_a_fourth_time": ("COLLECTIVES_IN_FORWARD", "gather nothing in between"),
@@ -195,6 +196,27 @@ class _OwnBackward(torch.autograd.Function):
 
 def ignores_its_gradient(logits, target, group=None):
     return _OwnBackward.apply(logits, target, group)
+
+
+class _DividesInFloat32(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, losses, counts):
+        ctx.save_for_backward(counts)
+        return losses[counts].mean()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (counts,) = ctx.saved_tensors
+        return counts / counts.sum() * gradient, None  # bool over int64 is float32
+
+
+class _RoundedGradient(Loss):
+    def mean(self, losses, target):
+        return _DividesInFloat32.apply(losses, target != -100)
+
+
+def divides_its_gradient_in_float32(logits, target, group=None):
+    return _RoundedGradient()(logits, target, group)
 
 
 def rescales_by_its_own_maximum(logits, target, group=None):
