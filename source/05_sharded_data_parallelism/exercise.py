@@ -865,7 +865,7 @@ check.sharded_module(ShardedModule, world_sizes=(6,), seed=2506)
 # `saved_tensors_hooks(pack, unpack)` keeps `pack(tensor)` in its place. In backward `unpack` has to turn that
 # object into a tensor of the same values and shape.
 #
-# `FullyShardedDataParallel` is a `ShardedModule`, with the same arguments and methods, and this **budget** besides:
+# `FullyShardedDataParallel` is a `ShardedModule`, with the same arguments and methods. It also has this **budget**:
 #
 # - P in all-gathers in forward, at most P in backward, P in reduce-scatters: 3P. One all-gather each way and one reduce-scatter for a
 #   parameter, or fewer.
