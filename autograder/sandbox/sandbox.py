@@ -7,8 +7,10 @@ kinds that there are.
 from __future__ import annotations
 
 import itertools
+import math
 import subprocess
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -56,8 +58,11 @@ class Sandbox(ABC):
         except BaseException:
             self._clean_up()
             raise
+        self._late = math.inf  # a time.monotonic() by which the look that has begun must be over
         self._watcher = threading.Thread(target=self._watch, name="sandbox", daemon=True)
         self._watcher.start()
+        self._timer = threading.Thread(target=self._time_looks, name="sandbox's looks", daemon=True)
+        self._timer.start()
 
     @abstractmethod
     def traffic(self) -> LoopbackTraffic:
@@ -69,6 +74,7 @@ class Sandbox(ABC):
         self._end()
         self._process.wait()
         self._watcher.join()
+        self._timer.join()
         self._clean_up()
 
     # --- what kinds differ in ------------------------------------------------------------------------------
@@ -135,8 +141,7 @@ class Sandbox(ABC):
         for turn in itertools.count():
             if self._over.wait(WATCH_EVERY):
                 return
-            late = threading.Timer(LONGEST_LOOK, self._end_unseen)
-            late.start()
+            self._late = time.monotonic() + LONGEST_LOOK
             try:
                 usage = usage_of(self._processes, self._limits)
                 usage = replace(usage, unread_bytes=self._unread_bytes())
@@ -152,13 +157,18 @@ class Sandbox(ABC):
                 self._end()
                 raise
             finally:
-                late.cancel()
+                self._late = math.inf
             if reason := exceeded(self._limits, usage, files):
                 self.exceeded = reason
                 self._end()
                 return
 
-    def _end_unseen(self) -> None:
+    def _time_looks(self) -> None:
         """End what takes so long to be looked at that meanwhile it could take everything."""
-        self.exceeded = f"what it takes cannot be watched: to look at it takes more than {LONGEST_LOOK:g} s"
-        self._end()
+        while not self._over.wait(WATCH_EVERY):
+            if time.monotonic() > self._late:
+                self.exceeded = (
+                    f"what it takes cannot be watched: to look at it takes more than {LONGEST_LOOK:g} s"
+                )
+                self._end()
+                return

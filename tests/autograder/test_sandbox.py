@@ -5,6 +5,7 @@ import mmap
 import os
 import socket
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -265,6 +266,15 @@ def test_what_takes_long_to_be_looked_at_is_ended(run_in_each, monkeypatch):
     confined, got = run_in_each(MAPPED_OFTEN)
     assert got is None
     assert "cannot be watched" in confined.exceeded
+
+
+def test_it_is_watched_by_two_threads_however_often_it_is_looked_at(run_in_each, monkeypatch):
+    begun, start = [], threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: (begun.append(thread), start(thread))[1])
+    monkeypatch.setattr(sandbox, "WATCH_EVERY", 0.01)
+    confined, _ = run_in_each("import time; time.sleep(0.5); say('done')")
+    confined.kill()
+    assert len(begun) == 2 and not any(thread.is_alive() for thread in begun)
 
 
 def test_while_it_is_set_up_no_process_of_the_machine_is_taken_for_one_in_it(run_in_each, monkeypatch):
