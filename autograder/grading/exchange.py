@@ -19,6 +19,8 @@ from autograder.grading.submission import MAX_DEPTH, SubmissionError, all_in
 from autograder.kit.text import line
 
 _NOBODY = ""  # handed in what was refused
+SECRET = "submission_secret.txt"  # from which nbgrader makes the names of pages of feedback
+_WITHOUT_SECRET = f"it has no text {SECRET}, which `nbgrader submit` puts there"
 
 
 class EntryError(Exception):
@@ -49,6 +51,8 @@ class CarefulCollect(ExchangeCollect):
             if record["username"] == _NOBODY:
                 raise EntryError("it names no student")
             _require_plain(Path(path))
+            if not Path(path, SECRET).is_file():
+                raise EntryError(_WITHOUT_SECRET)
             self._require_size(path)
             if self.check_owner:
                 self._require_own(path, record["username"])
@@ -64,6 +68,7 @@ class CarefulCollect(ExchangeCollect):
             copy = Path(folder, "entry")
             try:
                 _copy_plain(src, copy, 1000 * self.coursedir.max_dir_size)
+                _require_secret(copy)
                 # The student's own process wrote the file, too: collect and formgrader stop at one without a
                 # time, and without the file nobody is late.
                 (copy / TIMESTAMP).write_text(f"{super()._path_to_record(src)['timestamp']} UTC")
@@ -101,6 +106,14 @@ class CarefulCollect(ExchangeCollect):
         for entry in os.scandir(self.inbound_path):
             owners[entry.name.rsplit("+", 3)[0]].add(entry.stat(follow_symlinks=False).st_uid)
         return owners
+
+
+def _require_secret(copy: Path) -> None:
+    """Require what nbgrader reads when it releases feedback: without it a whole class gets none."""
+    try:
+        (copy / SECRET).read_text()
+    except (OSError, UnicodeDecodeError):
+        raise EntryError(_WITHOUT_SECRET) from None
 
 
 def _require_plain(entry: Path) -> None:

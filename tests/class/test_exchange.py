@@ -37,6 +37,7 @@ def enter(course):
         entry.mkdir()
         (entry / "exercise.ipynb").write_text(answer)
         (entry / "timestamp.txt").write_text(time)
+        (entry / "submission_secret.txt").write_text("secret")
         os.chown(entry, owner, -1)
         return entry
 
@@ -105,13 +106,17 @@ def without_a_time(entry, course):
     entry.rename(entry.with_name(f"without_a_time+{TOPIC}+soon+random"))
 
 
+def without_a_secret(entry, course):
+    (entry / "submission_secret.txt").unlink()
+
+
 def without_a_name(entry, course):
     entry.rename(entry.with_name(entry.name.removeprefix("without_a_name")))
 
 
 UNSAFE = (
     linked_file, linked_folder, linked_to_itself, linked_as_a_whole, pipe, deep,
-    with_a_path_that_linux_does_not_take, large, without_a_time, without_a_name,
+    with_a_path_that_linux_does_not_take, large, without_a_time, without_a_secret, without_a_name,
 )  # fmt: skip
 
 
@@ -151,11 +156,16 @@ def grown(entry, course):
         file.truncate(200_000_000)
 
 
+def secret_becomes_no_text(entry, course):
+    (entry / "submission_secret.txt").write_bytes(b"\xff")
+
+
 CHANGES = {
     file_becomes_a_link: "exercise.ipynb is no file any more",
     linked_to_a_secret: "",  # which is left out
     becomes_a_link: "it is no folder any more",
     grown: "it has become too large",
+    secret_becomes_no_text: "it has no text submission_secret.txt",
 }
 
 
@@ -178,7 +188,7 @@ def test_what_an_entry_is_changed_to_after_it_was_looked_at_is_not_collected(
     for change, entry in entries.items():
         change(entry, course)
     collector.init_dest()
-    with pytest.raises(ExchangeError, match="Entries refused, see above: 3"):
+    with pytest.raises(ExchangeError, match="Entries refused, see above: 4"):
         collector.copy_files()
     assert submitted(course) == {"linked_to_a_secret": "own", "zoe": "hers"}
     assert not list(course.glob("submitted/*/*/data"))
