@@ -100,7 +100,7 @@ def usage_of(processes: Callable[[], list[Path]], limits: Limits) -> Usage:
 
 
 def unread_bytes(network: Path, limits: Limits) -> int:
-    """Return how many bytes TCP connections hold, those sent and those to be received.
+    """Return how many bytes sockets of TCP and UDP hold, those sent and those to be received.
 
     Linux takes milliseconds to list them, so they are listed only while all of the machine's hold as many as
     these may: zero otherwise.
@@ -108,10 +108,13 @@ def unread_bytes(network: Path, limits: Limits) -> int:
     Args:
         network: the folder in /proc in which Linux tells of a network.
     """
+    total = 0
     for line in (network / "sockstat").read_text().splitlines():
-        if line.startswith("TCP:") and int(line.split()[-1]) * mmap.PAGESIZE > limits.unread_bytes:
-            return sum(_unread(network / name) for name in ("tcp", "tcp6"))
-    return 0
+        protocol, *_, pages = line.split()
+        if protocol in ("TCP:", "UDP:") and int(pages) * mmap.PAGESIZE > limits.unread_bytes:
+            name = protocol[:-1].lower()
+            total += sum(_unread(network / file) for file in (name, f"{name}6"))
+    return total
 
 
 def _unread(connections: Path) -> int:

@@ -316,11 +316,24 @@ say("done")
 """
 
 
-def test_connections_hold_no_more_than_leaves_room_for_those_of_others(run):
+UNREAD_DATAGRAMS = """
+import time
+sender, kept = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), []
+for _ in range(400):
+    kept.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    kept[-1].bind(("127.0.0.1", 0))
+    for _ in range(5): sender.sendto(bytes(60_000), kept[-1].getsockname())
+time.sleep({seconds})
+say("done")
+"""
+
+
+@pytest.mark.parametrize("unread", [UNREAD, UNREAD_DATAGRAMS])
+def test_connections_hold_no_more_than_leaves_room_for_those_of_others(run, unread):
     limits = replace(SMALL, unread_bytes=32 << 20)
-    confined, said = run(UNREAD.format(seconds=60), limits)
+    confined, said = run(unread.format(seconds=60), limits)
     assert (confined.exceeded, said) == ("more than 32 MiB sent over connections and not received", None)
-    assert run(UNREAD.format(seconds=1))[1] == "done"  # as it is far less than the machine has for them
+    assert run(unread.format(seconds=1))[1] == "done"  # as it is far less than the machine has for them
 
 
 def test_limits_are_named_by_what_was_exceeded():
