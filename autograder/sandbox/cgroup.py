@@ -1,4 +1,5 @@
-"""A cgroup for a sandbox, where this user may make one: Linux then limits all memory, its own included.
+"""A cgroup for a sandbox, where this user may make one: Linux then limits all memory, its own included, and
+how many threads there are.
 
 It is made next to the one that this process is in, as a user may below a service manager of their own. Where
 that cannot be, there is none, and the watch of `bubblewrap` is all that limits memory.
@@ -13,20 +14,24 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from autograder.inside.limits import Limits
+
 ENDING = 1.0  # seconds that Linux may take to end what is in one
 _numbers = itertools.count()
 
 
 class Cgroup:
-    """A folder of Linux's that limits the memory of the processes in it."""
+    """A folder of Linux's that limits the memory and the threads of the processes in it."""
 
-    def __init__(self, folder: Path, memory_bytes: int) -> None:
+    def __init__(self, folder: Path, limits: Limits) -> None:
         self._folder = folder
         folder.mkdir()
         try:
-            (folder / "memory.max").write_text(str(memory_bytes))
-            for file, value in {"memory.swap.max": "0", "memory.oom.group": "1"}.items():
-                with contextlib.suppress(FileNotFoundError):  # without swap, or before Linux 4.19
+            (folder / "memory.max").write_text(str(limits.memory_bytes))
+            others = {"memory.swap.max": "0", "memory.oom.group": "1", "pids.max": str(limits.threads)}
+            for file, value in others.items():
+                # Without swap, before Linux 4.19, or where threads are for others to limit.
+                with contextlib.suppress(FileNotFoundError):
                     (folder / file).write_text(value)
         except OSError:
             self.close()
@@ -54,8 +59,8 @@ class Cgroup:
                     time.sleep(0.01)
 
 
-def make(memory_bytes: int, sibling: Path | None = None) -> Cgroup | None:
-    """Make a cgroup that limits memory to so much; None where this process may not make one.
+def make(limits: Limits, sibling: Path | None = None) -> Cgroup | None:
+    """Make a cgroup with these limits; None where this process may not make one that limits memory.
 
     Args:
         sibling: the cgroup next to which it is made; that of this process by default.
@@ -66,7 +71,7 @@ def make(memory_bytes: int, sibling: Path | None = None) -> Cgroup | None:
     try:
         if "memory" not in (sibling.parent / "cgroup.subtree_control").read_text().split():
             return None
-        return Cgroup(sibling.parent / f"fourranks-{os.getpid()}-{next(_numbers)}", memory_bytes)
+        return Cgroup(sibling.parent / f"fourranks-{os.getpid()}-{next(_numbers)}", limits)
     except OSError:  # another user's
         return None
 

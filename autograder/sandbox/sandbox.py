@@ -52,7 +52,7 @@ class Sandbox(ABC):
         self.exceeded = ""
         self._limits = limits
         self._over = threading.Event()
-        self._cgroup = cgroup.make(limits.memory_bytes)
+        self._cgroup = cgroup.make(limits)
         try:
             self._start(command, list(pass_fds))
         except BaseException:

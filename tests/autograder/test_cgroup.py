@@ -24,16 +24,17 @@ def own(tmp_path):
 
 
 def test_one_is_made_beside_that_of_this_process(own):
-    made = cgroup.make(1 << 30, own)
+    made = cgroup.make(SMALL, own)
     (folder,) = set(own.parent.iterdir()) - {own, own.parent / "cgroup.subtree_control"}
     assert (folder / "memory.max").read_text() == str(1 << 30)
     assert (folder / "memory.swap.max").read_text() == "0"
+    assert (folder / "pids.max").read_text() == str(SMALL.threads)
     *_, entrance, program, argument = made.enter(["bwrap", "--help"])
     assert (entrance, program, argument) == (str(folder / "cgroup.procs"), "bwrap", "--help")
 
 
 def test_linux_says_whether_it_has_ended_what_was_in_it(own):
-    made = cgroup.make(1 << 30, own)
+    made = cgroup.make(SMALL, own)
     events = next(own.parent.glob("fourranks-*")) / "memory.events"
     events.write_text("low 0\nhigh 0\nmax 9\noom 1\noom_kill 0\n")
     assert not made.was_full()
@@ -43,22 +44,22 @@ def test_linux_says_whether_it_has_ended_what_was_in_it(own):
 
 def test_there_is_none_where_memory_is_for_others_to_limit(own):
     (own.parent / "cgroup.subtree_control").write_text("cpu pids\n")
-    assert cgroup.make(1 << 30, own) is None
+    assert cgroup.make(SMALL, own) is None
 
 
 def test_there_is_none_where_linux_has_no_such_thing(tmp_path):
-    assert cgroup.make(1 << 30, tmp_path / "own") is None
+    assert cgroup.make(SMALL, tmp_path / "own") is None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_command_runs_also_where_it_is_not_let_in(own):
-    made = cgroup.make(1 << 30, own)
+    made = cgroup.make(SMALL, own)
     (next(own.parent.glob("fourranks-*")) / "cgroup.procs").mkdir()  # which cannot be written to
     assert subprocess.run(made.enter(["echo", "it ran"]), capture_output=True).stdout == b"it ran\n"
 
 
 def test_linux_itself_ends_a_sandbox_that_takes_too_much(run):
-    probe = cgroup.make(SMALL.memory_bytes)
+    probe = cgroup.make(SMALL)
     if probe is None:
         pytest.skip("needs a cgroup of version 2 beside which this user may make others that limit memory")
     probe.close()
