@@ -178,11 +178,15 @@ def _of_gpus() -> dict[str, str]:
 
 
 def _readable(content: bytes) -> int:
-    """Return a descriptor from which this can be read once."""
-    reader, writer = os.pipe()
-    with os.fdopen(writer, "wb") as file:
-        file.write(content)
-    return reader
+    """Return a descriptor from which this can be read.
+
+    Not a pipe: while a user's programs, such as a submission that is graded meanwhile, have many, Linux makes
+    new ones so small that to fill one which nobody reads yet would take forever.
+    """
+    file = os.memfd_create("given")
+    os.write(file, content)
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
 
 
 def _first_process(report: str, bubblewrap: subprocess.Popen[bytes]) -> int:

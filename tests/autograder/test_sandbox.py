@@ -293,6 +293,12 @@ def test_it_is_watched_however_long_it_takes_to_be_set_up(run_in_each, monkeypat
         assert (confined.exceeded, got) == ("more than 20 processes at a time", None)
 
 
+def test_what_it_is_started_with_fits_however_small_a_pipe_is():
+    given = bubblewrap._readable(bytes(1 << 20))
+    assert len(os.read(given, 2 << 20)) == 1 << 20
+    os.close(given)
+
+
 def test_files_take_no_more_than_they_may(run):
     confined, got = run(
         "try:\n    for i in range(9): open(str(i), 'wb').write(bytes(300_000))\n"
