@@ -93,8 +93,9 @@ def require_own(path: Path) -> None:
         SubmissionError: there is no such file, or there are links, which could lead to files of other people,
             or pipes and devices, which can keep a reader waiting forever, or files that can fill a disk.
     """
-    if path.parent.is_symlink():
-        raise SubmissionError(f"{path.parent} is a link, and links are not followed")
+    for folder in (path.parent.parent, path.parent):
+        if folder.is_symlink():
+            raise SubmissionError(f"{folder} is a link, and links are not followed")
     try:
         beside = {each: each.lstat() for each in all_in(path.parent)}
     except OSError as error:  # its path may be longer than Linux takes
@@ -106,6 +107,11 @@ def require_own(path: Path) -> None:
     if others := [name for name, kind in kinds if kind not in _PLAIN]:
         named = line(", ".join(others[:3]))
         raise SubmissionError(f"{path.parent} has pipes or devices, which are not read: {named}")
+    if pages := [name for name, kind in kinds if kind == stat.S_IFDIR and name.endswith(".html")]:
+        raise SubmissionError(
+            f"{path.parent} has a folder {line(pages[0])}, which nbgrader would take for a page of feedback: "
+            "rename it"
+        )
     if not path.is_file():
         raise SubmissionError(f"{path} is not a file")
     if not os.access(path, os.R_OK):

@@ -320,6 +320,21 @@ def test_a_folder_that_is_a_link_is_not_followed(tmp_path):
         require_own(folder / "exercise.ipynb")
 
 
+def test_a_students_folder_that_is_a_link_is_not_followed(tmp_path):
+    (tmp_path / "ada" / "ps1").mkdir(parents=True)
+    saved(tmp_path / "ada" / "ps1", handed_in())
+    (tmp_path / "eve").symlink_to("ada")
+    with pytest.raises(SubmissionError, match="eve is a link"):
+        require_own(tmp_path / "eve" / "ps1" / "exercise.ipynb")
+
+
+def test_a_folder_that_is_named_like_a_page_is_to_be_renamed(tmp_path):
+    path = saved(tmp_path, handed_in())
+    (tmp_path / "exercise.html").mkdir()
+    with pytest.raises(SubmissionError, match=r"a folder exercise\.html.*rename it"):
+        require_own(path)
+
+
 @pytest.mark.parametrize("name", ["timestamp.txt", "data/\x1b[2Jpipe"])
 def test_a_pipe_beside_it_keeps_nobody_waiting(tmp_path, name):
     path = saved(tmp_path, handed_in())
