@@ -28,6 +28,7 @@ from autograder.sandbox.tiers import Tier
 from fourranks.naming import some_of
 
 MOST_NAMED = 20  # in a message
+MOST_COMPARED = 3  # of two lists
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def grade(
     own = Class(course, assignment, settings)
     terms = Terms.configured(own.config)
     everybody = _chosen(own, students)
+    _compare_with_gradebook(own)
     _require_questions(own, only)
     if machines.on_ray:  # whose nodes are asked for their sandboxes
         from autograder.grading.on_ray import join  # few have Ray
@@ -215,6 +217,19 @@ def _chosen(own: Class, students: Sequence[str]) -> list[str]:
         others, there = some_of(unknown, MOST_NAMED), some_of(everybody, MOST_NAMED)
         raise ClassError(f"{others} did not hand in {own.assignment}. These did: {there}.")
     return sorted(set(students)) or everybody
+
+
+def _compare_with_gradebook(own: Class) -> None:
+    """Say so if no student of the gradebook has handed in: a roster may have other ids than the folders."""
+    known, folders = own.known_students(), own.students()
+    if known and known.isdisjoint(folders):
+        ids, names = some_of(sorted(known), MOST_COMPARED), some_of(folders, MOST_COMPARED)
+        _say(
+            line(
+                f"No student of the gradebook has handed in {own.assignment}: their ids are {ids}, and the "
+                f"folders in submitted/ are {names}. Students are graded under the names of their folders."
+            )
+        )
 
 
 def _require_questions(own: Class, only: str) -> None:

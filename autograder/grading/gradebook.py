@@ -106,6 +106,11 @@ class Class:
         folders = everybody.glob(f"[!.]*/{self.assignment}/")
         return sorted(folder.parent.name for folder in folders)
 
+    def known_students(self) -> set[str]:
+        """Return the ids of all students in the gradebook: from a roster, or from earlier exercises."""
+        with self.open() as gradebook:
+            return {student.id for student in gradebook.students}
+
     def timestamps(self) -> dict[str, datetime.datetime | None]:
         """Return the time of each submission that the gradebook knows of, graded or not."""
         with self.open() as gradebook:

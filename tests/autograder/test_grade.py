@@ -165,6 +165,17 @@ def test_an_unknown_student_is_answered_with_those_who_handed_in(refused, course
     assert "eve did not hand in ps1. These did: ada, bob." in refused("grade ps1 --students ada,eve")
 
 
+@pytest.mark.parametrize("handed_in", [["12345", "12346"], ["12345", "ada@uni.example"]])
+def test_a_roster_that_names_nobody_who_has_handed_in_is_compared(course, capsys, handed_in):
+    hand_in(course, "ps1", {name: {} for name in handed_in})
+    with Gradebook(f"sqlite:///{course}/gradebook.db", "fourranks") as book:
+        for name in ("ada@uni.example", "bob@uni.example"):
+            book.add_student(name)
+    main(["grade", "ps1", "--only", "no_such_check"])
+    said = "their ids are ada@uni.example, bob@uni.example, and the folders in submitted/ are 12345, 12346."
+    assert (said in capsys.readouterr().err) == (handed_in == ["12345", "12346"])
+
+
 def test_an_unknown_check_is_answered_with_those_that_exist(refused, course):
     hand_in(course, "ps1", {"ada": {}})
     assert "no check gather. It has scatter, scattered." in refused("grade ps1 --only gather")
