@@ -13,6 +13,7 @@ In a notebook an error shows its own text and no frames of this package.
 from __future__ import annotations
 
 import itertools
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from .transcript import Transcript
 MAX_WIDTH = 100  # characters of a line of an error's own text
 MAX_TRACEBACKS = 4  # different tracebacks shown in full; the rest are counted
 MAX_MESSAGES = 3  # different messages shown below one of them; the rest are counted, too
+_AROUND = re.compile(r" +\d+\b")  # begins a line above or below the one that raised
 
 
 def joined(*parts: str) -> str:
@@ -187,8 +189,12 @@ def _raised(errors: Mapping[int, RemoteError]) -> Iterator[str]:
 
 
 def _frames(error: RemoteError) -> str:
-    """Return a traceback without the message below it, in which ranks often name themselves."""
-    return plain(error.traceback).removesuffix(plain(error.message))
+    """Return the lines that raised, without the message below them, in which ranks often name themselves.
+
+    Of a function on one line, IPython shows the lines around it on some ranks, and not on others.
+    """
+    lines = plain(error.traceback).removesuffix(plain(error.message)).splitlines()
+    return "\n".join(" ".join(line.split()) for line in lines if not _AROUND.match(line))
 
 
 def _sorted(several: Iterable[list[int]]) -> list[int]:

@@ -75,6 +75,20 @@ def test_frames_that_are_equal_are_shown_once_with_the_message_of_each_rank():
     assert told.endswith("\n… and different tracebacks on ranks 4-7.")
 
 
+def test_frames_are_equal_whichever_of_the_lines_around_them_ipython_has_chosen():
+    above = "RuntimeError  Traceback (most recent call last)\nCell In[4], line 3, in A.__repr__(self)\n"
+    frames = (
+        "----> 3 def __repr__(self): 1 / 0\n",
+        "      2 class A:\n----> 3     def __repr__(self): 1 / 0\n",
+    )
+    raised = {
+        rank: RemoteError("RuntimeError", "no", f"{above}{frame}no") for rank, frame in enumerate(frames)
+    }
+    assert str(RankError(raised)).count("raised RuntimeError") == 1
+    raised[1] = RemoteError("RuntimeError", "no", raised[1].traceback.replace("line 3", "line 4"))
+    assert str(RankError(raised)).count("raised RuntimeError") == 2
+
+
 def test_a_hint_stands_between_the_traceback_and_what_became_of_the_world():
     error = RankError(ERRORS, Aftermath.DEAD)
     error.hint = "Did you mean y?"
