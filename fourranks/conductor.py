@@ -309,7 +309,7 @@ class Conductor:
             raise FourRanksError(
                 "This world was stopped. Start a new one with `%ranks start` or fourranks.start()."
             )
-        self.workers.poll(0)
+        self.workers.look()
         gone = {rank: cause for rank in ranks if (cause := self.workers[rank].cause)}
         if gone:
             rank, cause = next(iter(gone.items()))

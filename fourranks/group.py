@@ -194,7 +194,7 @@ class RankGroup:
         workers, placement = self._conductor.workers, self._conductor.placement
         if workers is None:
             return []
-        workers.poll(0)
+        workers.look()
         for worker in workers.living():
             worker.note_memory()
         return [

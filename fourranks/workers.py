@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +30,9 @@ from .protocol import board
 from .protocol.channel import Channel
 from .protocol.messages import (
     Answer,
+    Clear,
     Complete,
+    Display,
     FromRank,
     Inspect,
     Leave,
@@ -43,6 +46,7 @@ from .zygote import Zygote
 
 MAX_WORLD_SIZE = 128  # every two ranks of Gloo share a connection: beyond this, file descriptors run out
 _CHUNK = 1 << 16
+_MOST_KEPT = 10_000  # messages with output; a thread may show something for ever while no cell runs
 _STOPPED = "was stopped"  # the cause of an end that the notebook wanted
 WRITING_PATIENCE = 0.3  # seconds for processes to write out their files before they are killed
 END_PATIENCE = 5.0  # seconds for killed processes to be reaped; the kernel needs milliseconds
@@ -88,6 +92,16 @@ class Worker:
         self.memory_bytes = self.zygote.resident_bytes(self.pid) or self.memory_bytes
 
 
+def _is_output(message: FromRank) -> bool:
+    """Tell whether a message shows something; C++ code complains late of connections that were cut."""
+    match message:
+        case Stream():
+            return not (message.is_raw and message.name == "stderr")
+        case Display() | Clear():
+            return True
+    return False
+
+
 class Workers:
     """The worker processes of one world.
 
@@ -111,6 +125,7 @@ class Workers:
         for zygote in zygotes.values():
             self._selector.register(zygote.channel, selectors.EVENT_READ)
         self._memory_kills = MemoryKills()
+        self._kept: deque[tuple[int, FromRank]] = deque(maxlen=_MOST_KEPT)
         self._started: list[Worker] = []
         self.all: list[Worker] = []
         self._board = _board(capacity)
@@ -161,6 +176,19 @@ class Workers:
             self._select(self.all[rank].channel)
 
     def poll(self, timeout: float) -> list[tuple[int, FromRank]]:
+        """Return what was kept, and messages that arrive within `timeout` seconds, at the first ones."""
+        kept = list(self._kept)
+        self._kept.clear()
+        return kept + self._arriving(0 if kept else timeout)
+
+    def look(self) -> None:
+        """See what has happened while no cell ran; what ranks have shown is kept for the next one."""
+        self._keep(self._arriving(0))
+
+    def _keep(self, messages: list[tuple[int, FromRank]]) -> None:
+        self._kept += (each for each in messages if _is_output(each[1]))
+
+    def _arriving(self, timeout: float) -> list[tuple[int, FromRank]]:
         """Return messages that arrive within `timeout` seconds, as (rank, message), at the first ones."""
         events = self._selector.select(timeout)
         arrived: list[tuple[int, FromRank]] = []
@@ -194,7 +222,9 @@ class Workers:
         self.send(rank, question)
         deadline = time.monotonic() + patience
         while self[rank].alive and (left := deadline - time.monotonic()) > 0:
-            for _, message in self.poll(left):
+            arrived = self._arriving(left)
+            self._keep(arrived)
+            for _, message in arrived:
                 if isinstance(message, Answer) and message.number == question.number:
                     return message.value
         return None
@@ -225,7 +255,7 @@ class Workers:
         """Wait until these processes have ended, so many seconds at most."""
         deadline = time.monotonic() + patience
         while self._are_there(workers) and time.monotonic() < deadline:
-            self.poll(0.01)
+            self._arriving(0.01)
 
     def _are_there(self, workers: list[Worker]) -> bool:
         """Tell whether any of these processes still runs, as far as their nodes can be asked."""

@@ -353,6 +353,28 @@ shouting.join()
     assert shown.text(0).count("from a child") == 30
 
 
+def test_what_a_thread_or_a_child_shows_between_two_cells_is_shown_by_the_next_one(group, tmp_path):
+    started = """
+import subprocess, threading
+def show():
+    done.wait()
+    print("from a thread", rank)
+    subprocess.run(["touch", here])
+done, here = threading.Event(), f"{folder}/{rank}"
+threading.Thread(target=show).start()
+child = subprocess.Popen("read line; echo from a child", shell=True, stdin=subprocess.PIPE)
+threading.Timer(0.2, lambda: (child.communicate(b"go"), done.set())).start()
+"""
+    group.push(folder=str(tmp_path))
+    assert str(group.execute(started)) == ""
+    while len(list(tmp_path.iterdir())) < group.world_size:
+        time.sleep(0.05)
+    group.status()  # which looks at what has come, too
+    shown = group.execute("pass")
+    for rank in range(group.world_size):
+        assert sorted(shown.text(rank).split("\n")) == ["from a child", f"from a thread {rank}"]
+
+
 # --- errors of the reader's code ---
 
 
