@@ -119,11 +119,16 @@ def _accepts_message(arguments: Arguments, _rank: int, _size: int) -> bool:
     return has_place and arguments.tag >= 0 and all(tensor.is_contiguous() for tensor in arguments.input)
 
 
+def _accepts_never(_arguments: Arguments, _rank: int, _size: int) -> bool:
+    return False
+
+
 _ACCEPTS: dict[str, Callable[[Arguments, int, int], bool]] = {
     "all_reduce": _accepts_all_reduce,
     "all_gather": _accepts_all_gather,
     "all_gather_single": _accepts_all_gather_single,
     "gather": _accepts_gather,
+    "gather_single": _accepts_never,  # torch has it since 2.15, and Gloo does not
     "scatter": _accepts_scatter,
     "reduce_scatter": _accepts_reduce_scatter,
     "reduce_scatter_single": _accepts_reduce_scatter_single,

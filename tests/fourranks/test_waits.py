@@ -239,6 +239,14 @@ LEGAL = {
             pass
         dist.barrier()
     """,
+    "all ranks catch that Gloo has no gather_single, which torch offers since 2.15": """
+        time.sleep(0.1 * rank)
+        try:
+            dist.gather_single(torch.ones(1), torch.empty(4) if rank == 0 else None)
+            assert False
+        except (AttributeError, RuntimeError):
+            dist.barrier()
+    """,
     "ranks that run apart catch several refusals": """
         for attempt in range(4):
             time.sleep(0.1 * ((rank + attempt) % 4))
