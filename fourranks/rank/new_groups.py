@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import torch.distributed as dist
@@ -25,15 +26,23 @@ def recorded_new_group(make: Callable[..., dist.ProcessGroup]) -> Callable[..., 
 
     @functools.wraps(make)
     def new_group_with_tag(
-        ranks: Sequence[int] | None = None, *args: Any, use_local_synchronization: bool = False, **kwargs: Any
+        ranks: Iterable[int] | None = None,
+        *args: Any,
+        use_local_synchronization: bool = False,
+        sort_ranks: bool = True,
+        **kwargs: Any,
     ) -> dist.ProcessGroup:
         everyone = dist.group.WORLD
-        start = functools.partial(
-            make, ranks, *args, use_local_synchronization=use_local_synchronization, **kwargs
-        )
+        ranks = list(ranks) if isinstance(ranks, Iterable) else ranks  # an iterator gives them once
+        settings = {"use_local_synchronization": use_local_synchronization, "sort_ranks": sort_ranks}
+        start = functools.partial(make, ranks, *args, **settings, **kwargs)
         if not isinstance(everyone, RecordingProcessGroup):
             return start()  # torch says what is wrong
-        members = tuple(sorted(range(everyone.size()) if ranks is None else ranks))
+        try:
+            members = tuple(range(everyone.size()) if ranks is None else map(operator.index, ranks))
+        except TypeError:
+            return start()
+        members = tuple(sorted(members)) if sort_ranks else members
         if len(set(members)) < len(members) or not set(members) <= set(range(everyone.size())):
             return start()
         name, all_ranks = everyone.identity()

@@ -673,6 +673,16 @@ def explanation(group, cell, ranks=None):
             id="groups with other members",
         ),
         pytest.param(
+            "pair = dist.new_group([0, 1] if rank else [1, 0], sort_ranks=False)",
+            "Every rank must call new_group, with the same members and in the same order",
+            id="groups with their members in another order",
+        ),
+        pytest.param(
+            "if rank != 1:\n    pair = dist.new_group(torch.tensor([0, 1]))\ndist.barrier()",
+            "Every rank must call new_group, with the same members and in the same order, even the ranks",
+            id="a rank that does not call new_group, to which others give a tensor",
+        ),
+        pytest.param(
             "if rank == 0: dist.send(x, 2)\nif rank == 3: dist.recv(x, 0)\npair = dist.new_group([1, 3])",
             "Rank 0 sends to rank 2 (line 2), which does not answer, while rank 3 waits for rank 0:",
             id="a rank that cannot come to new_group for a message to another rank",

@@ -284,6 +284,13 @@ LEGAL = {
                 pass
         dist.barrier(group=dist.new_group())
     """,
+    "an iterator gives the ranks of a group, which torch reads once": """
+        odd = dist.new_group(r for r in range(4) if r % 2)
+        if rank % 2:
+            x = torch.ones(1)
+            dist.all_reduce(x, group=odd)
+            assert x.item() == 2
+    """,
     "a group's own timeout is caught": """
         g = dist.new_group(timeout=datetime.timedelta(seconds=LONG))
         begun = time.monotonic()
