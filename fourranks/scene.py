@@ -58,7 +58,19 @@ class Scene:
 
     def blocks(self, line: Line) -> tuple[Block, ...]:
         """Return the loops and branches around a line, innermost first."""
-        return self.source.blocks(*line[:2])
+        return self.source.blocks(*line[:2], self._called.get(line[:2], frozenset()))
+
+    @cached_property
+    def _called(self) -> dict[tuple[str, int], frozenset[str]]:
+        """The functions that are known to have been called on each line, by (file, line)."""
+        found: dict[tuple[str, int], set[str]] = {}
+        recent = (call for view in self.deadlock.views.values() for call in view.progress.recent)
+        for call in (*self.calls.values(), *recent):
+            lines = stack(call)
+            names = (*(line.function for line in lines[1:]), call.name)
+            for line, name in zip(lines, names, strict=True):
+                found.setdefault(line[:2], set()).add(name)
+        return {line: frozenset(names) for line, names in found.items()}
 
     def place(self, call: Call) -> str:
         """Name the line of a call, the line that led there, and what lies between it and the call."""

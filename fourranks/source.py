@@ -12,8 +12,9 @@ import functools
 import linecache
 import re
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -41,6 +42,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _Placed: TypeAlias = (  # nodes that have line numbers
     ast.stmt | ast.expr | ast.ExceptHandler | ast.pattern | ast.arg | ast.keyword | ast.alias
 )
+_Path: TypeAlias = tuple[tuple[ast.AST, str], ...]  # nodes, and the part of each that leads to the next
 _NAMES_THE_RANK = re.compile(
     r"rank|process_index|\bis_\w*(main|master|leader|chief|first|_zero)", re.IGNORECASE
 )
@@ -93,9 +95,15 @@ class Source:
     def __init__(self, cells: Mapping[str, str]) -> None:
         self._cells = cells
 
-    def blocks(self, file: str, line: int) -> tuple[Block, ...]:
-        """Return the loops and branches around a line, innermost first, up to the function that it is in."""
-        return self._around(file, line).blocks(line)
+    def blocks(self, file: str, line: int, called: Set[str] = frozenset()) -> tuple[Block, ...]:
+        """Return the loops and branches around a line, innermost first, up to the function that it is in.
+
+        Args:
+            file: of the line.
+            line: its number.
+            called: names of functions that the line calls; what is around it is what is around their calls.
+        """
+        return self._around(file, line).blocks(line, called)
 
     def calls_from(self, file: str, line: int) -> list[tuple[str, int]]:
         """List the function's calls on this line and behind it, but not on another branch."""
@@ -161,11 +169,23 @@ class _Definition:
         self._lines, self._offset, self._names = lines, first - 1, names
         self._paths = [*_paths(root)] if root is not None else []
 
-    def blocks(self, line: int) -> tuple[Block, ...]:
+    def blocks(self, line: int, called: Set[str] = frozenset()) -> tuple[Block, ...]:
+        here = [path for path in self._paths if _covers(path[-1][0], line - self._offset)]
+        around = {self._around(path) for path in here if _is_call_of(path[-1][0], called)}
+        if len(around) == 1:
+            return around.pop()
         # A call's arguments were computed before the call was made: only code around it counts.
-        reaching = (p for p in self._paths if not any(isinstance(node, ast.Call) for node, _ in p[:-1]))
-        path = max((p for p in reaching if _covers(p[-1][0], line - self._offset)), key=len, default=())
+        reaching = (path for path in here if not any(isinstance(node, ast.Call) for node, _ in path[:-1]))
+        path = max(reaching, key=len, default=())
         return tuple(block for node, arm in reversed(path) if (block := self._block(node, arm)))
+
+    def _around(self, path: _Path) -> tuple[Block, ...]:
+        """Return the loops and branches that decide whether and how often the last node of a path runs."""
+        return tuple(
+            block
+            for (node, arm), (child, part) in reversed([*pairwise(path)])
+            if not _runs_once(node, arm, child, part) and (block := self._block(node, arm))
+        )
 
     def calls_from(self, line: int) -> list[tuple[str, int]]:
         taken = {block.line: block.text for block in self.blocks(line)}
@@ -212,6 +232,22 @@ def _test(node: ast.AST, arm: str) -> ast.expr | None:
     return ast.UnaryOp(ast.Not(), node.test) if arm == "orelse" else node.test
 
 
+def _is_call_of(node: ast.AST, names: Set[str]) -> bool:
+    return isinstance(node, ast.Call) and _name(node.func) in names
+
+
+def _runs_once(node: ast.AST, arm: str, child: ast.AST, part: str) -> bool:
+    """Tell whether a part of an expression, or of an `if`, runs whenever and as often as the whole does."""
+    match node:
+        case ast.If() | ast.IfExp():
+            return arm == "test"
+        case ast.BoolOp(values=[first, *_]):
+            return child is first
+        case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            return child is node.generators[0] and part == "iter"
+    return False
+
+
 def _way_out(node: ast.AST) -> str | None:
     """Say how a statement leaves what it stands in, if it does."""
     if isinstance(node, (ast.Return, ast.Raise, ast.Break, ast.Continue)):
@@ -220,9 +256,9 @@ def _way_out(node: ast.AST) -> str | None:
     return "exit" if is_exit else None
 
 
-def _paths(root: ast.AST) -> Iterator[tuple[tuple[ast.AST, str], ...]]:
+def _paths(root: ast.AST) -> Iterator[_Path]:
     """Yield every node of a function with all nodes around it and the part of each that leads to it."""
-    stack: list[tuple[tuple[ast.AST, str], ...]] = [((child, ""),) for _, child in _children(root)]
+    stack: list[_Path] = [((child, ""),) for _, child in _children(root)]
     while stack:
         path = stack.pop()
         yield path

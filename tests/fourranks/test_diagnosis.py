@@ -83,6 +83,21 @@ def explanation(group, cell, ranks=None):
             id="a lambda that is called in its own line",
         ),
         pytest.param(
+            "def mean(value):\n    dist.all_reduce(value)\n    return value\n"
+            "def log(values):\n    print({name: mean(value) for name, value in values.items()})\n"
+            "for step in range(3):\n    log({'a': x, 'b': x} if rank else {'a': x})",
+            "Rank 0 left the loop `print({name: mean(value) for name, value in values.items()})` (line 6) or "
+            "`for step in range(3):` (line 7) early, or skipped iterations: rank 1 is in its all_reduce "
+            "number 4 there, rank 0 called 3.",
+            id="a comprehension among the arguments of another call",
+        ),
+        pytest.param(
+            "def mean(value):\n    dist.all_reduce(value)\n    return value\n"
+            "print(mean(x) if rank == 0 else x)\ndist.barrier()",
+            "Ranks 1-3 skipped the all_reduce inside `print(mean(x) if rank == 0 else x)` (line 5).",
+            id="a branch among the arguments of another call",
+        ),
+        pytest.param(
             "r = dist.get_rank()\nmaster = r == 0\nif master:\n    dist.barrier()",
             "Ranks 1-3 skipped the barrier inside `if master:` (line 4). A collective needs every rank of "
             "its group: move it out of the branch.",
@@ -644,8 +659,7 @@ def explanation(group, cell, ranks=None):
             id="another group on the same line, where both wait",
         ),
         pytest.param(
-            "one, two = dist.new_group(), dist.new_group()\n"
-            "for group in [one, two] if rank else [two, one]: dist.all_reduce(x, group=group)",
+            "one, two = dist.new_group(), dist.new_group()\ndist.all_reduce(x, group=one if rank else two)",
             "On line 3 rank 0 and rank 1 communicate in two groups of the same ranks: both must use one "
             "group there, and several groups in the same order.",
             id="another group of the same ranks on the same line",

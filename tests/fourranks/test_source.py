@@ -56,6 +56,34 @@ def test_a_line_knows_the_loops_and_branches_of_its_function(line, blocks):
     assert [block.text for block in SOURCE.blocks("cell", line)] == blocks
 
 
+@pytest.mark.parametrize(
+    ("text", "blocks"),
+    [
+        ("print([made(x) for x in y])", 1),
+        ("print([x for x in made(y)])", 0),
+        ("print([x for x in y if made(x)])", 1),
+        ("print(made(x) if a else b)", 1),
+        ("print(a if made(x) else b)", 0),
+        ("print(a and made(x))", 1),
+        ("print(made(x) and a)", 0),
+        ("if made(x): a()", 0),
+        ("if a: print(made(x))", 1),
+        ("for x in made(y): a(x)", 0),
+        ("while made(x): a()", 1),
+        ("made([x for x in y], a if b else c)", 0),
+    ],
+)
+def test_the_name_of_what_a_line_calls_tells_what_is_around_the_call(text, blocks):
+    found = Source({"cell": text}).blocks("cell", 1, {"made", "another"})
+    assert [block.text for block in found] == [text] * blocks
+
+
+@pytest.mark.parametrize("called", [{"made"}, {"other"}, set()])
+def test_a_name_that_two_calls_of_a_line_or_none_have_tells_nothing(called):
+    source = Source({"cell": "if a: made([made(x) for x in y])"})
+    assert source.blocks("cell", 1, called) == source.blocks("cell", 1)
+
+
 def test_calls_from_a_line_on_are_those_of_its_function_but_not_on_other_branches():
     source = Source(
         {"cell": "if rank:\n    one()\n    two()\nelse:\n    three()\ndef f():\n    four()\nfive()\n"}
