@@ -150,8 +150,11 @@ def cycle_of_one_kind(scene: Scene) -> str | None:
     if asynchronous:
         if another := _issued_for_another(scene, cycle):
             return f"A {name}: {another}"
-        first = "recv" if sends else "isend"
-        return f"A {name}: every rank waits too early. Issue the {first} first, then wait for both handles."
+        own, awaited = ("isend", "irecv") if sends else ("irecv", "isend")
+        return (
+            f"A {name}: each of these ranks waits for an {awaited} that the next one has not issued.\n"
+            f"Issue as many {awaited}s as {own}s, and all before the first wait."
+        )
     why = "a blocking send waits until its receiver asks" if sends else "all receive first, so no rank sends"
     nonblocking = "isend" if sends else "irecv"
     return f"A {name}: {why}.\nUse {nonblocking} (or batch_isend_irecv), or {_order(cycle, sends)}."

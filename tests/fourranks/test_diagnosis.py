@@ -254,8 +254,16 @@ def explanation(group, cell, ranks=None):
         ),
         pytest.param(
             "dist.isend(x, (rank + 1) % 4).wait()\ndist.recv(x, (rank - 1) % 4)",
-            "every rank waits too early. Issue the recv first, then wait for both handles.",
+            "A send/send cycle (0 → 1 → 2 → 3 → 0): each of these ranks waits for an irecv that the next one "
+            "has not issued. Issue as many irecvs as isends, and all before the first wait.",
             id="all wait for their isend",
+        ),
+        pytest.param(
+            "if rank < 2:\n    works = [dist.isend(x, 1 - rank), dist.irecv(x, 1 - rank)]\n"
+            "    works.append(dist.irecv(x, 1 - rank))\n    for work in works: work.wait()",
+            "A recv/recv cycle (0 → 1 → 0): each of these ranks waits for an isend that the next one has not "
+            "issued. Issue as many isends as irecvs, and all before the first wait.",
+            id="all receive twice and send once",
         ),
         pytest.param(
             "def take(): dist.irecv(x, 1 - rank).wait()\n"
