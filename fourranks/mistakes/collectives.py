@@ -307,7 +307,8 @@ def _as_often(scene: Scene, rank: int, absent: list[int]) -> str:
     made, theirs = (scene.passes(q, line) for q in (rank, other))
     return (
         f"Rank {rank} is in its {call.name} number {made} on {scene.at(*line[:2])}, {name_ranks(absent)} "
-        f"came there\n{_times(theirs)}. All ranks need the same number: look for loops of different lengths."
+        f"came there\n{_times(theirs)}. All ranks need the same number: look at what repeats it, "
+        "such as a loop, a recursion or a hook."
     )
 
 

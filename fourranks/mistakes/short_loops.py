@@ -76,7 +76,7 @@ def _how_left(scene: Scene, parting: Parting, around: Sequence[tuple[Line, Block
         return f"{left} early, skipped iterations{less} or\nmade fewer calls in one, {kind}: "
     if branches:
         return f"{left} early, skipped iterations or {took}:\n"
-    if len(loops) > 1 or _makes_several(scene, parting):
+    if len(loops) > 1 or _makes_several(scene, parting) or (missed > 1 and _comes_again(scene, parting)):
         return f"{left} early, or skipped iterations:\n"
     times, them = ("one iteration", "it") if missed == 1 else (f"{missed} iterations", "them")
     return f"{left} {times} early, or skipped {them}:\n"
@@ -104,6 +104,12 @@ def _makes_several(scene: Scene, parting: Parting) -> bool:
         return True
     calls = [*scene.view(parting.rank).progress.recent, parting.call]
     return len({(call.op, stack(call)) for call in calls if parting.line in stack(call)}) > 1
+
+
+def _comes_again(scene: Scene, parting: Parting) -> bool:
+    """Tell whether there are loops inside of each other, so that ranks may leave the inner one repeatedly."""
+    loops = [block for line in stack(parting.call) for block in scene.blocks(line) if block.kind == "loop"]
+    return len(loops) > 1
 
 
 def may_be_left(scene: Scene, parting: Parting) -> list[tuple[Line, Block]]:

@@ -57,6 +57,20 @@ def explanation(group, cell, ranks=None):
             id="a loop left early, and a barrier wherever there are ranks",
         ),
         pytest.param(
+            "def train(steps):\n    for _ in range(steps):\n        dist.all_reduce(x)\n"
+            "for epoch in range(2):\n    train(5 + (rank == 2))\n    dist.all_reduce(x)",
+            "Ranks 0-1,3 left the loop `for _ in range(steps):` (line 3) early, or skipped iterations: rank "
+            "2 is in its all_reduce number 12 there, ranks 0-1,3 called 10.",
+            id="a loop left early in each epoch",
+        ),
+        pytest.param(
+            "def repeat(times):\n    if times == 0: return\n    dist.all_reduce(x)\n    repeat(times - 1)\n"
+            "repeat(3 if rank else 4)",
+            "Rank 0 is in its all_reduce number 4 on line 4, ranks 1-3 came there 3 times. All ranks need "
+            "the same number: look at what repeats it, such as a loop, a recursion or a hook.",
+            id="a recursion that is deeper on one rank",
+        ),
+        pytest.param(
             "def step():\n    dist.broadcast(x, 0)\n    dist.all_reduce(x)\n"
             "for _ in range(3 - (rank == 2)):\n    step()\ndist.barrier()",
             "Rank 2 left the loop `for _ in range(3 - (rank == 2)):` (line 5) early, or skipped iterations: "
