@@ -16,6 +16,7 @@ from .scene import Scene
 
 _HINTS = (
     collectives.failed_elsewhere,
+    collectives.timed_out_elsewhere,
     collectives.a_rank_raised,
     collectives.refused_elsewhere,
     collectives.a_rank_handles_an_exception,

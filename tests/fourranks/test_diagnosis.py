@@ -1163,6 +1163,20 @@ def test_a_call_that_failed_because_another_rank_made_another_one_is_told(group)
     group.execute("dist.all_reduce(torch.ones(1))")
 
 
+def test_a_call_that_ended_at_the_timeout_of_its_group_is_explained_by_the_rank_that_skipped_it(group):
+    cell = (
+        "import datetime\nlimited = dist.new_group(timeout=datetime.timedelta(seconds=3))\n"
+        "if rank != 1:\n    dist.all_reduce(torch.ones(1), group=limited)\ndist.barrier()"
+    )
+    with pytest.raises(fourranks.RankError, match="Timed out") as caught:
+        group.execute(cell)
+    shown = " ".join(str(caught.value).split())
+    assert re.search(
+        r"On ranks? [\d,-]+ the all_reduce \(line 4\) ended at the timeout of its group: ", shown
+    )
+    assert "rank 1 had not called it. Rank 1 skipped the all_reduce inside `if rank != 1:` (line 3)." in shown
+
+
 def test_a_monitored_barrier_with_a_limit_names_the_rank_itself_and_counts_for_all(group):
     cell = "from datetime import timedelta\nlimit = timedelta(seconds=0.5)\n"
     with pytest.raises(fourranks.RankError, match="Rank 1 failed to pass monitoredBarrier"):
