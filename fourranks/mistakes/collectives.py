@@ -13,6 +13,7 @@ from ..reports import Reports
 from ..scene import Scene, stack
 from ..watch import End, is_other_side
 from .apart import ANSWERS, GROUPS_IN_ORDER, went_apart
+from .messages import cycle_of
 from .short_loops import BACKWARD
 
 _SAME_ORDER = "All ranks of a group must call the same collectives in the same order."
@@ -292,7 +293,21 @@ def groups_in_other_order(scene: Scene) -> str | None:
                 if stack(call) == stack(their) and not in_a_loop:
                     return _in_another_group(scene, rank, call, other, their)
                 return GROUPS_IN_ORDER
-    return None
+    return _cycle_through_groups(scene)
+
+
+def _cycle_through_groups(scene: Scene) -> str | None:
+    """Explain ranks that each wait in a group of their own for a rank that waits in the next one."""
+    cycle = cycle_of(scene)
+    groups = {(call.group, call.ranks) for rank in cycle if (call := scene.deadlock.blocked[rank])}
+    if len(groups) < 2:
+        return None
+    path = " → ".join(map(str, [*cycle, cycle[0]]))
+    return (
+        f"A cycle through several groups ({path}): each of these ranks waits for one that is in a call of "
+        "another group.\nUse groups of different kinds, such as for tensor and data parallelism, in the same "
+        "order on all ranks."
+    )
 
 
 def a_rank_is_missing(scene: Scene) -> str | None:

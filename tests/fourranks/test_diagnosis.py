@@ -694,6 +694,16 @@ def explanation(group, cell, ranks=None):
             id="two groups in another order",
         ),
         pytest.param(
+            "rows = dist.new_group([0, 1]), dist.new_group([2, 3])\n"
+            "columns = dist.new_group([0, 2]), dist.new_group([1, 3])\n"
+            "mine = [rows[rank // 2], columns[rank % 2]]\n"
+            "for group in mine if rank in (0, 3) else reversed(mine):\n    dist.all_reduce(x, group=group)",
+            "A cycle through several groups (0 → 1 → 3 → 2 → 0): each of these ranks waits for one that is "
+            "in a call of another group. Use groups of different kinds, such as for tensor and data "
+            "parallelism, in the same order on all ranks.",
+            id="rows first on some ranks, columns first on others",
+        ),
+        pytest.param(
             "if rank != 1:\n    pair = dist.new_group([0, 1])\ndist.barrier()",
             "Every rank must call new_group, with the same members and in the same order, even the ranks",
             id="a rank that does not call new_group",
