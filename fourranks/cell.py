@@ -34,7 +34,7 @@ from .protocol.places import Place
 from .protocol.progress import Progress
 from .protocol.remote_error import RemoteError
 from .transcript import Transcript
-from .watch import Deadlock, End, Ended, RankView, Watch, in_step
+from .watch import Deadlock, End, Ended, RankView, Watch, calls_given_up, in_step
 from .workers import Workers
 
 TICK = 0.05  # seconds between looks at the clock while nothing arrives
@@ -303,12 +303,17 @@ class Cell:
             self._workers[rank].note_memory()
             self._workers.send(rank, Probe(self._report, detailed))
 
-    def _collect_reports(self, patience: float) -> None:
+    def _collect_reports(self, patience: float, detailed: bool = False) -> None:
         """Ask every living rank for a report and wait for the answers."""
-        self._ask_for_reports()
+        self._ask_for_reports(detailed)
         deadline = time.monotonic() + patience
         while self._reports_due and time.monotonic() < deadline:
             self._take(TICK)
+
+    def look_back(self) -> Deadlock | None:
+        """Return which calls ranks have given up, if that is how the cell came to its end."""
+        self._collect_reports(FREE_PATIENCE[0], detailed=True)
+        return None if self._reports_due else calls_given_up(self._views())
 
     def in_step(self) -> bool:
         """Return whether all ranks have communicated equally far, so that the next cell finds them level."""

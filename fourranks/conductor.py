@@ -257,6 +257,7 @@ class Conductor:
             cell.patience_with_others, cell.is_program = PATIENCE_WITH_OTHERS, True
         stop = cell.run(timeout, interrupted)
         errors = cell.errors()
+        given_up = cell.look_back() if errors and (stop is None or stop.reason == "raised") else None
         wrong = stop or errors or cell.left_group or cell.broke_group
         aftermath = Aftermath.INTACT
         if is_last:
@@ -265,7 +266,7 @@ class Conductor:
             aftermath = self._recover(cell, workers, stop, interrupted)
         for rank, done in cell.done.items():
             workers[rank].gpu_bytes = done.gpu_bytes
-        error = error_of(workers, cell, stop, errors, aftermath)
+        error = error_of(workers, cell, stop, errors, aftermath, given_up)
         if is_last:
             cell.leave(interrupted)
         return error

@@ -13,10 +13,11 @@ from .mistakes import apart, collectives, messages, threads
 from .naming import describe, name_ranks, sentence_case
 from .protocol.calls import Call
 from .scene import Scene
+from .watch import Ended
 
 _HINTS = (
     collectives.failed_elsewhere,
-    collectives.timed_out_elsewhere,
+    collectives.given_up,
     collectives.a_rank_raised,
     collectives.refused_elsewhere,
     collectives.a_rank_handles_an_exception,
@@ -43,6 +44,13 @@ _HINTS = (
 def explain(scene: Scene) -> str:
     """Say which rank waits where for which other, and what to look for."""
     return "\n".join([*_waits(scene), "", hint(scene)])
+
+
+def explain_given_up(scene: Scene) -> str:
+    """Say why calls have failed that ranks gave up, and what became of those that never came to them."""
+    failed = scene.deadlock.failed
+    ended = {rank: how for rank, how in scene.deadlock.ended.items() if rank not in failed}
+    return "\n".join([*_ends(ended), "", collectives.given_up(scene) or ""])
 
 
 def hint(scene: Scene) -> str:
@@ -98,8 +106,12 @@ def _waits(scene: Scene) -> Iterator[str]:
         how = "failed" if call.broke_group or not call.nbytes else "was refused"
         words = call.error.rstrip(".")
         yield f"  On {name_ranks(ranks)} the {call.name} {how} ({scene.place(call)}): {words}."
-    for how in sorted(set(map(str, deadlock.ended.values()))):
-        ranks = [rank for rank, ended in deadlock.ended.items() if str(ended) == how]
+    yield from _ends(deadlock.ended)
+
+
+def _ends(ended: Mapping[int, Ended]) -> Iterator[str]:
+    for how in sorted(set(map(str, ended.values()))):
+        ranks = [rank for rank, end in ended.items() if str(end) == how]
         yield f"  {sentence_case(name_ranks(ranks))} {how}."
 
 

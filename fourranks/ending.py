@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from .cell import Cell, Stop
-from .diagnosis import explain
+from .diagnosis import explain, explain_given_up
 from .errors import (
     Aftermath,
     CellInterrupted,
@@ -22,6 +22,7 @@ from .protocol.places import OUTSIDE, Place, label_of
 from .protocol.remote_error import RemoteError
 from .scene import Scene
 from .source import Source
+from .watch import Deadlock
 from .workers import Workers
 
 # What Gloo says when it ends a process. On one machine a rank sees beforehand that its call contradicts
@@ -34,7 +35,12 @@ _MISMATCH_MEANS = (
 
 
 def error_of(
-    workers: Workers, cell: Cell, stop: Stop | None, errors: dict[int, RemoteError], aftermath: Aftermath
+    workers: Workers,
+    cell: Cell,
+    stop: Stop | None,
+    errors: dict[int, RemoteError],
+    aftermath: Aftermath,
+    given_up: Deadlock | None = None,
 ) -> FourRanksError | CellInterrupted | None:
     """Return the exception to raise for this cell, None if all is well.
 
@@ -44,13 +50,15 @@ def error_of(
         stop: why it was stopped, if it was.
         errors: those that ranks raised before it was stopped; later ones come from the stop.
         aftermath: the state of the world now.
+        given_up: the calls that ranks have given up, if that is why they raised these errors.
     """
     shown = cell.transcript
     if stop is None or stop.reason == "raised":
         others = _whereabouts(cell) if stop is not None else ""
-        return RankError(errors, aftermath, shown, joined(_departures(cell), others)) if errors else None
+        why = explain_given_up(_scene(cell, given_up)) if given_up is not None else ""
+        return RankError(errors, aftermath, shown, joined(_departures(cell), others, why)) if errors else None
     if stop.deadlock is not None:
-        scene = Scene(stop.deadlock, cell.places, Source(cell.cells))
+        scene = _scene(cell, stop.deadlock)
         explanation = explain(scene)
         if errors:
             return RankError(errors, aftermath, shown, joined(_departures(cell), explanation))
@@ -61,6 +69,10 @@ def error_of(
         raised = f"\n{RankError(errors)}" if errors else ""
         return CellTimeout(joined(_whereabouts(cell), raised), aftermath, shown, errors)
     return _rank_died(workers, cell, aftermath)
+
+
+def _scene(cell: Cell, deadlock: Deadlock) -> Scene:
+    return Scene(deadlock, cell.places, Source(cell.cells))
 
 
 def _rank_died(workers: Workers, cell: Cell, aftermath: Aftermath) -> RankDied:

@@ -8,10 +8,8 @@ from itertools import permutations
 
 from ..naming import details, name_ranks, sentence_case
 from ..protocol.calls import Call
-from ..protocol.progress import Progress
-from ..reports import Reports
 from ..scene import Scene, stack
-from ..watch import End, is_other_side
+from ..watch import End, calls_given_up, has_timed_out, is_other_side
 from .apart import ANSWERS, GROUPS_IN_ORDER, went_apart
 from .messages import cycle_of
 from .short_loops import BACKWARD
@@ -20,38 +18,21 @@ _SAME_ORDER = "All ranks of a group must call the same collectives in the same o
 _UNKNOWN = "An exception that one rank catches is unknown to the other ranks."
 
 
-def timed_out_elsewhere(scene: Scene) -> str | None:
-    """Explain a call that ranks gave up at the timeout of their group, because others never came to it."""
-    deadlock = scene.deadlock
-    reports = Reports({rank: view.progress for rank, view in deadlock.views.items()})
-    given_up = {
-        rank: call
-        for rank, end in deadlock.ended.items()
-        if end.how is End.RAISED and (call := _last_call(reports[rank])) is not None
-        if call.is_limited and call in reports[rank].failed and not call.is_point_to_point
-        if reports.late(call)
-    }
-    if not given_up:
+def given_up(scene: Scene) -> str | None:
+    """Explain a call that has failed on some ranks because others never came to it."""
+    deadlock = calls_given_up(scene.deadlock.views)
+    if deadlock is None:
         return None
-    call = next(iter(given_up.values()))
-    late = sorted(reports.late(call))
-    if any((end := deadlock.views[rank].ended) and end.how is End.RAISED for rank in late):
-        return None  # what these have raised comes first
-    before = {rank: their for rank, their in given_up.items() if their.place_in_group == call.place_in_group}
-    blocked = before | {rank: deadlock.blocked[rank] for rank in late if rank in deadlock.blocked}
-    missing = dict.fromkeys(before, tuple(late)) | {
-        rank: deadlock.missing[rank] for rank in late if rank in blocked
-    }
+    ranks = [rank for rank in deadlock.blocked if rank in deadlock.failed]
+    call = deadlock.failed[ranks[0]]
+    late = name_ranks(deadlock.missing[ranks[0]])
+    how = "ended at its timeout" if has_timed_out(call) else "failed"
     text = (
-        f"On {name_ranks([*before])} the {call.name} ({scene.at(call.file, call.line)}) ended at the timeout "
-        f"of its group: {name_ranks(late)} had not called it."
+        f"On {name_ranks(ranks)} the {call.name} ({scene.at(call.file, call.line)}) {how}: {late} had not "
+        "called it."
     )
-    where = went_apart(replace(scene, deadlock=replace(deadlock, blocked=blocked, missing=missing)))
+    where = went_apart(replace(scene, deadlock=replace(deadlock, failed={})))
     return f"{text}\n{where}" if where else text
-
-
-def _last_call(progress: Progress) -> Call | None:
-    return max(progress.recent, key=lambda call: call.index, default=None)
 
 
 def failed_elsewhere(scene: Scene) -> str | None:

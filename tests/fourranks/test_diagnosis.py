@@ -1181,10 +1181,22 @@ def test_a_call_that_ended_at_the_timeout_of_its_group_is_explained_by_the_rank_
     with pytest.raises(fourranks.RankError, match="Timed out") as caught:
         group.execute(cell)
     shown = " ".join(str(caught.value).split())
-    assert re.search(
-        r"On ranks? [\d,-]+ the all_reduce \(line 4\) ended at the timeout of its group: ", shown
-    )
+    assert re.search(r"On ranks? [\d,-]+ the all_reduce \(line 4\) ended at its timeout: ", shown)
     assert "rank 1 had not called it. Rank 1 skipped the all_reduce inside `if rank != 1:` (line 3)." in shown
+
+
+def test_a_call_that_ended_at_its_timeout_is_explained_too_where_no_rank_waits_any_more(group):
+    cell = (
+        "import datetime\nlimited = dist.new_group(timeout=datetime.timedelta(seconds=3))\n"
+        "for step in range(4):\n    if rank == 2 and step == 2: break\n"
+        "    dist.all_reduce(torch.ones(1), group=limited)"
+    )
+    with pytest.raises(fourranks.RankError, match="Timed out") as caught:
+        group.execute(cell)
+    shown = " ".join(str(caught.value).split())
+    assert "Meanwhile: Rank 2 finished the cell. On rank" in shown
+    assert "the all_reduce (line 5) ended at its timeout: rank 2 had not called it. Rank 2 left" in shown
+    assert "Look at the break in line 4." in shown
 
 
 def test_a_monitored_barrier_with_a_limit_names_the_rank_itself_and_counts_for_all(group):

@@ -8,7 +8,16 @@ import pytest
 
 from fourranks.protocol.progress import Progress
 from fourranks.trace import Call
-from fourranks.watch import QUEUE_ROUNDS, STANDSTILL_ROUNDS, End, Ended, RankView, Watch, in_step
+from fourranks.watch import (
+    QUEUE_ROUNDS,
+    STANDSTILL_ROUNDS,
+    End,
+    Ended,
+    RankView,
+    Watch,
+    calls_given_up,
+    in_step,
+)
 
 FOUR = (0, 1, 2, 3)
 
@@ -433,3 +442,54 @@ def test_a_rank_that_is_in_no_new_group_contradicts_none_of_the_others():
     for members in ((0,), (0, 1)):  # these take the name that ranks 2 and 3 want to meet under
         assert observe(gone_on(*members), running(), waiting(new_group(2, 3)), running()).conflicts
     assert observe(bystander, running(), waiting(new_group(0, 2)), running()).conflicts
+
+
+def gave_up(the_call):
+    """A rank that has raised the error of this call, made in line 1 of the cell."""
+    counts = {(the_call.group, the_call.ranks): the_call.seq + 1}
+    progress = Progress(recent=[the_call], failed=[the_call], collectives=counts, passes={("cell", 1): 1})
+    return RankView(progress, Ended(End.RAISED, "RuntimeError"))
+
+
+def ended_at_its_timeout(**fields):
+    values = {"file": "cell", "line": 1, "is_limited": True, "error": "Timed out waiting 3000ms"}
+    return call("all_reduce", **values | fields)
+
+
+def test_ranks_gave_a_call_up_that_one_rank_has_left_out():
+    given_up = calls_given_up(dict(enumerate([gave_up(ended_at_its_timeout())] * 3 + [finished()])))
+    assert [*given_up.failed] == [*given_up.blocked] == [0, 1, 2]
+    assert given_up.missing == dict.fromkeys(range(3), (3,))
+    assert calls_given_up(dict(enumerate([gave_up(ended_at_its_timeout())] * 4))) is None
+
+
+def test_a_rank_that_waits_elsewhere_meanwhile_is_named_with_its_call():
+    barrier = call("barrier", group="1")
+    views = dict(enumerate([gave_up(ended_at_its_timeout()), *[finished()] * 2, waiting(barrier)]))
+    given_up = calls_given_up(views)
+    assert given_up.blocked[3] is barrier
+    assert given_up.missing == {0: (1, 2, 3), 3: (0, 1, 2)}
+
+
+def test_a_call_that_has_timed_out_comes_before_those_whose_connections_it_has_closed():
+    closed = ended_at_its_timeout(error="Connection closed by peer", broke_group=True)
+    views = dict(enumerate([gave_up(closed), gave_up(ended_at_its_timeout()), gave_up(closed), finished()]))
+    assert [*calls_given_up(views).failed] == [1]
+    assert [*calls_given_up({**views, 1: finished()}).failed] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(RankView(Progress(), Ended(End.RAISED, "ValueError")), id="another error"),
+        pytest.param(RankView(Progress(), Ended(End.DIED)), id="a death"),
+    ],
+)
+def test_what_kept_a_rank_from_a_call_is_told_by_itself(other):
+    assert calls_given_up(dict(enumerate([gave_up(ended_at_its_timeout())] * 3 + [other]))) is None
+
+
+def test_an_error_behind_a_call_of_an_earlier_cell_is_not_that_of_the_call():
+    earlier = gave_up(ended_at_its_timeout())
+    earlier.progress.passes.clear()
+    assert calls_given_up(dict(enumerate([earlier] * 3 + [finished()]))) is None
