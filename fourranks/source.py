@@ -57,7 +57,8 @@ class Block:
     line: int
     end: int  # its last line
     text: str  # its first line, for instance "if rank != 0:"; for the other branch "else of if rank != 0:"
-    statement: str  # its first line as it stands there
+    statement: str  # the first line of the whole statement, which is another one only for a `case`
+    begin: int  # the number of that line
     # Of a branch, under which it is taken; names that the code has for the rank are written out.
     condition: ast.expr | None = field(default=None, compare=False)
 
@@ -69,7 +70,7 @@ class Block:
     def names_the_rank(self) -> bool:
         """Whether it is plain that ranks are meant to differ here."""
         condition = ast.unparse(self.condition) if self.condition is not None else ""
-        return _NAMES_THE_RANK.search(f"{self.text} {condition}") is not None
+        return _NAMES_THE_RANK.search(f"{self.text} {self.statement} {condition}") is not None
 
     @property
     def is_main_part(self) -> bool:
@@ -168,6 +169,8 @@ class _Definition:
     ) -> None:
         self._lines, self._offset, self._names = lines, first - 1, names
         self._paths = [*_paths(root)] if root is not None else []
+        matches = (node for *_, (node, _) in self._paths if isinstance(node, ast.Match))
+        self._match_of = {case: match for match in matches for case in match.cases}
 
     def blocks(self, line: int, called: Set[str] = frozenset()) -> tuple[Block, ...]:
         here = [path for path in self._paths if _covers(path[-1][0], line - self._offset)]
@@ -218,12 +221,14 @@ class _Definition:
         kind = _KINDS.get(type(node))
         if kind is None or not isinstance(node, _Placed | ast.match_case) or not _is_inside(node, arm):
             return None
-        first, end = _first_line(node), _last_line(node)
-        statement = self._lines[first - 1].strip()
-        text = f"else of {statement}" if isinstance(node, ast.If) and arm == "orelse" else statement
+        whole = self._match_of[node] if isinstance(node, ast.match_case) else node
+        first, begin, end = _first_line(node), _first_line(whole), _last_line(node)
+        text, statement = self._lines[first - 1].strip(), self._lines[begin - 1].strip()
+        text = f"else of {text}" if isinstance(node, ast.If) and arm == "orelse" else text
         test = _test(node, arm)
         condition = written_out(test, self._names) if test is not None else None
-        return Block(kind, first + self._offset, end + self._offset, text, statement, condition)
+        first, end, begin = (line + self._offset for line in (first, end, begin))
+        return Block(kind, first, end, text, statement, begin, condition)
 
 
 def _test(node: ast.AST, arm: str) -> ast.expr | None:

@@ -102,7 +102,7 @@ def _other_branch(scene: Scene, parting: Parting) -> str | None:
     block, size = branches[0], len(scene.deadlock.views)
     return (
         f"{sentence_case(name_ranks(ours))} and {name_ranks(others)} took different branches of "
-        f"`{block.statement}` ({scene.at(parting.line[0], block.line)}),\nwhich make different calls: "
+        f"`{block.statement}` ({scene.at(parting.line[0], block.begin)}),\nwhich make different calls: "
         f"{describe(parting.call, size)} and {describe(parting.their, size)}. {_advice(block)}"
     )
 

@@ -228,8 +228,9 @@ def branches_of_one(scene: Scene, line: Line, other: Line) -> tuple[Block, Block
     """Return the branches of the same `if` that two lines are in, if they are in different ones."""
     for block in scene.blocks(line):
         for their in scene.blocks(other):
-            if block.kind == their.kind == "branch" and block.line == their.line and block.text != their.text:
-                return block, their
+            if block.kind == their.kind == "branch" and block.begin == their.begin:
+                if (block.line, block.text) != (their.line, their.text):
+                    return block, their
     return None
 
 

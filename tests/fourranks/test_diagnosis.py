@@ -112,6 +112,12 @@ def explanation(group, cell, ranks=None):
             id="a branch among the arguments of another call",
         ),
         pytest.param(
+            "match rank:\n    case 0:\n        dist.broadcast(x, 0)\n    case _:\n        dist.barrier()",
+            "Rank 0 and ranks 1-3 took different branches of `match rank:` (line 2), which make different "
+            "calls: broadcast and barrier. A collective needs every rank of its group: move it out of",
+            id="two cases of a match",
+        ),
+        pytest.param(
             "r = dist.get_rank()\nmaster = r == 0\nif master:\n    dist.barrier()",
             "Ranks 1-3 skipped the barrier inside `if master:` (line 4). A collective needs every rank of "
             "its group: move it out of the branch.",
