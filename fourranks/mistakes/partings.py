@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import dropwhile
+from itertools import dropwhile, product
 
 from ..protocol.calls import Call
 from ..protocol.places import Line
@@ -226,11 +226,10 @@ def _turns(scene: Scene, rank: int, calls: Mapping[int, Call]) -> dict[int, tupl
 
 def branches_of_one(scene: Scene, line: Line, other: Line) -> tuple[Block, Block] | None:
     """Return the branches of the same `if` that two lines are in, if they are in different ones."""
-    for block in scene.blocks(line):
-        for their in scene.blocks(other):
-            if block.kind == their.kind == "branch" and block.begin == their.begin:
-                if (block.line, block.text) != (their.line, their.text):
-                    return block, their
+    for block, their in product(scene.blocks(line), scene.blocks(other)):
+        is_same = (block.line, block.text) == (their.line, their.text)
+        if block.kind == their.kind == "branch" and block.begin == their.begin and not is_same:
+            return block, their
     return None
 
 
