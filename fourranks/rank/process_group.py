@@ -93,6 +93,8 @@ class RecordingProcessGroup(dist.ProcessGroup):
         super().shutdown()
 
     def __repr__(self) -> str:
+        if self.is_left:  # torch names it so in its own errors, which know no more of it
+            return "<ProcessGroup from before the default group was formed again>"
         known = distributed_c10d._world
         name, ranks = known.pg_names.get(self, "without a name"), known.pg_group_ranks.get(self, {})
         return f"<ProcessGroup {name} of ranks {', '.join(map(str, ranks))}>"

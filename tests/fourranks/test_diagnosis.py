@@ -1212,6 +1212,14 @@ def test_a_monitored_barrier_with_a_limit_names_the_rank_itself_and_counts_for_a
     group.execute(cell + "dist.monitored_barrier(timeout=10 * limit)\ndist.all_reduce(torch.ones(1))")
 
 
+def test_torchs_own_error_names_a_group_from_before_a_deadlock_as_one(group):
+    group.execute("stale = dist.new_group()")
+    explanation(group, "if rank: dist.barrier()")
+    named = "Process group <ProcessGroup from before the default group was formed again> is not initialized"
+    with pytest.raises(fourranks.RankError, match=named):
+        group.execute("dist.all_reduce(torch.ones(1), group=stale)")
+
+
 def test_a_handle_that_nobody_waits_for_is_told(group):
     late = "import time\nif rank == 3: time.sleep(0.3)\n"
     shown = str(group.execute(BEGIN + late + "dist.all_reduce(x, async_op=True)\ndist.barrier()"))
