@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -14,9 +15,12 @@ State = dict[str, Any]  # of a model and its optimizer, with what makes them: "k
 
 
 def make_model(widths: list[int]) -> nn.Module:
-    """Make linear layers of these widths with batch norms, whose buffers belong to the state too."""
+    """Make linear layers of these widths with batch norms, whose buffers belong to the state too.
+
+    All names have "module." inside, which is not that of a wrapper.
+    """
     layers = [(nn.Linear(n, m), nn.BatchNorm1d(m)) for n, m in itertools.pairwise(widths)]
-    return nn.Sequential(*itertools.chain(*layers))
+    return nn.Sequential(OrderedDict(submodule=nn.Sequential(*itertools.chain(*layers))))
 
 
 def make_optimizer(name: str, model: nn.Module) -> torch.optim.Optimizer:

@@ -9,8 +9,9 @@ NO_FILE = mistake("""there is no checkpoint
 UNREADABLE = mistake("""a file that others cannot read
     Save plain data with torch.save: state dicts, tensors, numbers. A whole model or optimizer is an
     object of a class, which can only be read by code that may execute anything.""")
-NAMES_OF_THE_WRAPPER = mistake("""names of the wrapper
-    A wrapper calls its parameters "module.…". Save what is inside: `getattr(model, "module", model)`.""")
+OTHER_NAMES = mistake("""other names than the model's
+    A wrapper calls its parameters "module.…". Save what is inside: `getattr(model, "module", model)`. A
+    `name.replace("module.", "")` also cuts a layer's own name, such as "submodule.weight".""")
 NOT_WHOLE = mistake("""the checkpoint is not whole
     Compare with the table in the exercise. A model's state includes buffers, an optimizer's includes
     momenta and learning rates: `state_dict()` of both contains all of them.""")

@@ -132,10 +132,10 @@ def _wrong_file(wanted: dict[str, Any], found: Contents) -> Problem | None:
     if not isinstance(content, dict) or not set(wanted) <= set(content):
         keys = f"the keys {', '.join(map(repr, content))}" if isinstance(content, dict) else kind_of(content)
         return Problem(mistakes.NOT_WHOLE, f"a dict with the keys {', '.join(map(repr, wanted))}", keys)
-    names = list(content["model"]) if isinstance(content["model"], dict) else []
-    if names and str(names[0]).startswith("module."):
+    model = content["model"]
+    if isinstance(model, dict) and model and not set(model) & set(wanted["model"]):
         expected = f"names such as {next(iter(wanted['model']))!r}"
-        return Problem(mistakes.NAMES_OF_THE_WRAPPER, expected, repr(names[0]))
+        return Problem(mistakes.OTHER_NAMES, expected, repr(next(iter(model))))
     if differing := difference(wanted, content):
         in_random_states = differing[0].startswith("random_states")
         return Problem(mistakes.RANDOM_STATES if in_random_states else mistakes.NOT_WHOLE, *differing)

@@ -14,7 +14,8 @@ FAILS_AS = {
     "waits_before_it_writes": ("DID_NOT_WAIT", "after it has written"),
     "writes_into_the_earlier_file": ("WRITTEN_OVER", "os.replace"),
     "copies_over_the_earlier_file": ("WRITTEN_OVER", "os.replace"),
-    "saves_the_wrapper": ("NAMES_OF_THE_WRAPPER", "what is inside"),
+    "saves_the_wrapper": ("OTHER_NAMES", "what is inside"),
+    "cuts_names_in_the_middle": ("OTHER_NAMES", "a layer's own name"),
     "forgets_the_buffers": ("NOT_WHOLE", "includes buffers"),
     "forgets_the_optimizer": ("NOT_WHOLE", "Compare with the table"),
     "saves_the_momenta_only": ("NOT_WHOLE", "learning rates"),
@@ -122,6 +123,11 @@ def copies_over_the_earlier_file(path, model, optimizer, step):
 
 def saves_the_wrapper(path, model, optimizer, step):
     finish(replace, content_of(model, optimizer, step) | {"model": model.state_dict()}, path)
+
+
+def cuts_names_in_the_middle(path, model, optimizer, step):
+    state = {name.replace("module.", ""): tensor for name, tensor in model.state_dict().items()}
+    finish(replace, content_of(model, optimizer, step) | {"model": state}, path)
 
 
 def forgets_the_buffers(path, model, optimizer, step):
