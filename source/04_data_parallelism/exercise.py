@@ -604,8 +604,8 @@ check.accumulate(accumulate, world_sizes=(6,), seed=2405)
 # - **The others wait.** When `save_checkpoint` returns on any rank, the checkpoint exists.
 # - **All or nothing.** Even if the disk is full or the process is killed with `kill -9` in the middle, there
 #   is a complete checkpoint at `path`: the earlier one until the new one is complete. After a successful
-#   save, the folder holds no other files, not even one that a killed process has left behind. Missing
-#   folders are created.
+#   save, the folder holds no temporary file, not even one that a killed process has left behind, and all
+#   files of other programs. Missing folders are created.
 # - **On the disk.** Data that a program writes stays in memory for a while, and is lost when the machine
 #   loses power. So call `os.fsync` on the new file *before* it replaces the earlier one; otherwise both may
 #   be lost.

@@ -51,7 +51,8 @@ def test_a_checkpoint_that_a_killed_rank_leaves_behind_is_shown_as_what_new_rank
 
 def test_what_is_missing_in_a_checkpoint_is_named_by_its_place():
     mistake = shelf.wrong_solutions(TOPIC, "save_checkpoint")["forgets_the_buffers"]
-    assert "model['submodule.1.running_mean']" in str(failure_of("save_checkpoint", mistake, world_sizes=(2,)))
+    text = str(failure_of("save_checkpoint", mistake, world_sizes=(2,)))
+    assert "model['submodule.1.running_mean']" in text
 
 
 def test_a_tensor_that_is_saved_in_place_of_a_number_is_shown_as_one():

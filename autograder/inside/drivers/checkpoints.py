@@ -47,6 +47,7 @@ class Saved(Report):
         on_disk: whether all of it had reached the disk before it got its name.
         seen: the file's digest after each save, as soon as it returns and when all ranks are there.
         left_over: names of other files.
+        deleted: whether a file of another program is gone.
         written_over: whether the first checkpoint's file was written to again.
     """
 
@@ -55,6 +56,7 @@ class Saved(Report):
     on_disk: bool
     seen: list[str | None]
     left_over: list[str]
+    deleted: bool
     written_over: bool
 
 
@@ -140,7 +142,7 @@ def save(
     random_state: torch.Tensor,
 ) -> Saved:
     """Save one state after the other on a slow disk, where rank 0 alone can write; then by a bare name."""
-    kept = Path(path).parent.parent / "kept"
+    kept, others = Path(path).parent.parent / "kept", Path(path).with_name("another.pt")
     seen: list[str | None] = []
     on_disk: set[tuple[int, int]] = set()
     for number, state in enumerate(states):
@@ -156,6 +158,7 @@ def save(
         seen.append(_digest(path))
         if dist.get_rank() == 0 and seen[0] and not kept.exists():
             os.link(path, kept)  # a second name for the earlier file: does anybody write into it?
+            others.touch()
         dist.barrier()
     is_file = os.path.isfile(path)
     return Saved(
@@ -163,7 +166,8 @@ def save(
         os.path.getsize(path) if is_file else 0,
         is_file and identity(path) in on_disk,
         seen,
-        _left_over(path),
+        [name for name in _left_over(path) if name != others.name],
+        kept.exists() and not others.exists(),
         kept.exists() and _digest(kept) != seen[0],
     )
 

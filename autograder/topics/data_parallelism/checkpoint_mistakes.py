@@ -37,9 +37,12 @@ LEFT_WAITING = mistake("""a deadlock when writing fails
     When writing fails on rank 0, the other ranks wait forever. Catch the exception, of making the folder,
     too, broadcast how it ended (broadcast_object_list), and raise on every rank.""")
 LEFT_OVER = mistake("""a file is left over
-    After a successful save the folder may contain no other file. os.replace takes the temporary file away
-    by giving it its final name. If it always has the same name, the next save also takes away the one that
+    After a successful save the folder may contain none of your other files. os.replace takes the temporary
+    file away by giving it its final name. If it always has the same name, the next save also takes away the one that
     a killed process has left behind.""")
+DELETED = mistake("""a file of another program is deleted
+    Other checkpoints and logs may be in the same folder. Delete only what you have written yourself: a
+    temporary file that always has the same name is easy to find.""")
 TOO_LARGE = mistake("""the file holds more than the checkpoint
     Each checkpoint is a file of its own, with the four entries of the table and nothing else.""")
 NOT_ON_THE_DISK = mistake("""a power failure may empty the checkpoint

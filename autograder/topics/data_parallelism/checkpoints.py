@@ -116,6 +116,7 @@ def _wrong_save(wanted: dict[str, Any], outcomes: Outcomes) -> Problem | None:
         or _returned_early(saved)
         or _written_over(first)
         or _left_over(first.left_over)
+        or _deleted(first)
         or _too_large(wanted, first)
         or _not_on_disk(first)
     )
@@ -160,6 +161,12 @@ def _written_over(saved: drivers.Saved) -> Problem | None:
 def _left_over(names: Sequence[str]) -> Problem | None:
     if names:
         return Problem(mistakes.LEFT_OVER, "one file, at the path", f"also {', '.join(names)}")
+    return None
+
+
+def _deleted(saved: drivers.Saved) -> Problem | None:
+    if saved.deleted:
+        return Problem(mistakes.DELETED, "another.pt, a file of another program, stays", "it is gone")
     return None
 
 

@@ -29,8 +29,9 @@ FAILS_AS = {
     "hides_a_full_disk": ("UNNOTICED", "must say so"),
     "leaves_the_others_waiting": ("LEFT_WAITING", "raise on every rank"),
     "makes_the_folder_before_it_catches": ("LEFT_WAITING", "making the folder"),
-    "leaves_the_temporary_file": ("LEFT_OVER", "no other file"),
+    "leaves_the_temporary_file": ("LEFT_OVER", "none of your other files"),
     "leaves_a_file_for_each_killed_process": ("LEFT_OVER", "always has the same name"),
+    "empties_the_folder": ("DELETED", "written yourself"),
     "stumbles_over_a_leftover": ("RAISED", "the line"),
     "writes_elsewhere": ("NO_FILE", "exactly this path"),
     "writes_twice_into_one_file": ("TOO_LARGE", "nothing else"),
@@ -239,6 +240,16 @@ def leaves_a_file_for_each_killed_process(path, model, optimizer, step):
         temporary = f"{path}.{os.getpid()}"
         to_disk(content, temporary)
         os.replace(temporary, path)
+
+    finish(write, content_of(model, optimizer, step), path)
+
+
+def empties_the_folder(path, model, optimizer, step):
+    def write(content, path):
+        replace(content, path)
+        for other in Path(path).absolute().parent.iterdir():
+            if other.name != Path(path).name:
+                other.unlink()
 
     finish(write, content_of(model, optimizer, step), path)
 
