@@ -22,7 +22,7 @@ def make_model() -> nn.Module:
 def begin(
     state: Named, kind: str, rounds: list[Batches], device: torch.device | str = "cpu"
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """Make the model in this state and its optimizer.
+    """Make the model in this state and its optimizer, which has two groups of parameters.
 
     Gradients are as an earlier backward leaves them. A rank without a batch in the first round has none, as
     if there had been no backward.
@@ -31,9 +31,14 @@ def begin(
     model.load_state_dict(state)
     for parameter in model.parameters() if rounds[0] else ():
         parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
+    first, *others = model.children()
+    groups = [
+        {"params": list(first.parameters())},
+        {"params": [weight for layer in others for weight in layer.parameters()], "lr": 0.05},
+    ]
     if kind == "SGD":
-        return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    return model, torch.optim.AdamW(model.parameters(), lr=0.05)
+        return model, torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+    return model, torch.optim.AdamW(groups, lr=0.1)
 
 
 def lopsided_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

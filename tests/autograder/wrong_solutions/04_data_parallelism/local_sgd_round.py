@@ -11,6 +11,7 @@ FAILS_AS = {
     "never_clears_gradients": ("GRADIENTS_ADD_UP", "before each step"),
     "clears_after_the_step": ("GRADIENTS_ADD_UP", "the first one too"),
     "averages_what_has_a_gradient": ("DEADLOCK", "every rank of its group"),
+    "averages_the_first_parameter_group": ("WRONG_WEIGHTS_AFTER_A_ROUND", "several groups"),
     "averages_over_all_ranks": ("DEADLOCK", "pass group="),
     "divides_by_the_world_size": ("WRONG_WEIGHTS_AFTER_A_ROUND", "Only a group"),
     "steps_once_for_all_batches": ("WRONG_WEIGHTS_AFTER_A_ROUND", "its own step"),
@@ -82,6 +83,11 @@ def sums(model, optimizer, batches, loss_fn, group=None):
 def averages_what_has_a_gradient(model, optimizer, batches, loss_fn, group=None):
     steps(model, optimizer, batches, loss_fn)
     average([weight.data for weight in model.parameters() if weight.grad is not None], group)
+
+
+def averages_the_first_parameter_group(model, optimizer, batches, loss_fn, group=None):
+    steps(model, optimizer, batches, loss_fn)
+    average([weight.data for weight in optimizer.param_groups[0]["params"]], group)
 
 
 def takes_the_weights_of_one_rank(model, optimizer, batches, loss_fn, group=None):
