@@ -38,8 +38,8 @@ LEFT_WAITING = mistake("""a deadlock when writing fails
     too, broadcast how it ended (broadcast_object_list), and raise on every rank.""")
 LEFT_OVER = mistake("""a file is left over
     After a successful save the folder may contain none of your other files. os.replace takes the temporary
-    file away by giving it its final name. If it always has the same name, the next save also takes away the one that
-    a killed process has left behind.""")
+    file away by giving it its final name. If it always has the same name, the next save also takes away the
+    one that a killed process has left behind.""")
 DELETED = mistake("""a file of another program is deleted
     Other checkpoints and logs may be in the same folder. Delete only what you have written yourself: a
     temporary file that always has the same name is easy to find.""")

@@ -18,8 +18,8 @@ GRADIENTS_ADD_UP = mistake("""the gradients add up
 WRONG_WEIGHTS_AFTER_A_ROUND = patterned("""wrong weights after a round
     Try it with one batch a rank and plain SGD: each rank takes its own step, then each weight is the mean
     over the ranks of the group. The optimizer keeps its own state, and it holds the parameters, perhaps in
-    several groups: write into those that are there. If only late digits differ, something is rounded: average in the weights' own
-    dtype.""")
+    several groups: write into those that are there. If only late digits differ, something is rounded:
+    average in the weights' own dtype.""")
 MORE_THAN_THE_WEIGHTS = mistake("""right, but too many bytes
     Once a round, each rank gives each trained parameter to one all-reduce. Frozen ones are the same
     everywhere. And if all ranks' weights are gathered, each rank gets as many times the bytes as there are
