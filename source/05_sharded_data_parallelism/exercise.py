@@ -519,7 +519,7 @@ check.sharded_gradients(ShardedGradients, world_sizes=(6,), seed=2503)
 # An optimizer changes `.shard` between two gathers, so what is gathered after a `free()` has the new values.
 #
 # **Budget:** one all-gather from a gather to the next `free()`, however often `gathered()` is called; one reduce-scatter for each gradient. After
-# `free()` a rank holds its shard and nothing else.
+# `free()` and `finish_reducing()` a rank holds its shard, the shard's gradient, and nothing else.
 #
 # <details><summary>Hint 1: the idea</summary>
 # Flatten the parameter and append zeros until N parts of one size come out: <code>F.pad(flat, (0, missing))</code>. Shards of one size are

@@ -31,6 +31,7 @@ class ComeAndGo(Report):
         trained: whether that has a gradient.
         held: bytes that are there when the whole parameter is not needed any more.
         left_by_free: bytes that are there after a gather and a free, and were not before.
+        left_by_reducing: likewise after a gradient was reduced; that of the shard is one of them.
         gathered_again: after the shard was changed.
         full: likewise.
         full_is_apart: whether that has other memory than what is gathered at the same time.
@@ -43,6 +44,7 @@ class ComeAndGo(Report):
     shard: torch.Tensor
     held: int
     left_by_free: int
+    left_by_reducing: int
     gathered: torch.Tensor
     gathered_again: torch.Tensor
     full: torch.Tensor
@@ -83,8 +85,11 @@ def come_and_go(
     gathered = sharded.gathered().detach().clone()
     sharded.free()
     sharded.finish_reducing()
-    sharded.start_reducing(by_columns(gradients[0].to(device())))
-    mark("started reducing")
+    with Allocations() as memory:
+        sharded.start_reducing(by_columns(gradients[0].to(device())))
+        mark("started reducing")
+        sharded.finish_reducing()
+        left_by_reducing = at_rest(memory)
     reduced = [_reduced(sharded)]
     for gradient in gradients[1:]:  # of which the first is still on its way when the second starts
         sharded.start_reducing(by_columns(gradient.to(device())))
@@ -95,6 +100,7 @@ def come_and_go(
     mark("full")
     whole_again = sharded.full().detach()
     full, full_is_apart = whole_again.clone(), memory_of(whole_again) != memory_of(in_use)
+    sharded.gathered()  # which full() has left alone
     sharded.free()
     _change(sharded)
     full_again = sharded.full().detach().clone()
@@ -106,6 +112,7 @@ def come_and_go(
         shard,
         held,
         left_by_free,
+        left_by_reducing,
         gathered,
         gathered_again,
         full,

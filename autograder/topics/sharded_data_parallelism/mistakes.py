@@ -130,6 +130,9 @@ START_WAITS = mistake("""the start waits for the end
 NOT_FREED = mistake("""right, but free() keeps what was gathered
     When free() returns, nothing may refer to the gathered memory any more, neither an attribute nor a
     handle.""")
+WHOLE_GRADIENT_KEPT = mistake("""right, but the whole gradient is kept
+    When finish_reducing() returns, only the shard's gradient may be left: forget the gradient that was sent
+    and the handle. A view keeps the memory of the whole.""")
 FULL_IS_GATHERED = mistake("""full() returns what free() frees
     The result of full() must outlast free(). Gather into memory of its own, or return a clone.""")
 GRADIENT_NOT_ADDED = mistake("""gradients do not add up

@@ -226,6 +226,9 @@ class _ParameterRun:
         if found.left_by_free > 0:
             expected = f"{where}: nothing more after free() than before gathered()"
             return Problem(mistakes.NOT_FREED, expected, f"{found.left_by_free:,} bytes more")
+        if found.left_by_reducing > own + _ROUNDED_UP:
+            expected = f"{where}: {own:,} bytes left by finish_reducing(), those of .shard.grad"
+            return Problem(mistakes.WHOLE_GRADIENT_KEPT, expected, f"{found.left_by_reducing:,} bytes")
         if not found.full_is_apart:
             expected = f"{where}: full() in other memory than gathered()"
             return Problem(mistakes.FULL_IS_GATHERED, expected, "the same memory")

@@ -9,6 +9,8 @@ FAILS_AS = {
     "drops_the_remainder": ("RAISED", "Read the line"),
     "keeps_the_padding": ("ANOTHER_WHOLE", "cut the padding off"),
     "gathers_at_each_call": ("GATHERED_TWICE", "several times"),
+    "gathers_again_after_full": ("GATHERED_TWICE", "several times"),
+    "keeps_the_gradient_that_it_sends": ("WHOLE_GRADIENT_KEPT", "forget the gradient"),
     "gathers_what_it_was_made_of": ("OLD_VALUES", "must send its new values"),
     "never_forgets": ("OLD_VALUES", "must send its new values"),
     "keeps_what_full_has_gathered": ("OLD_VALUES", "every full()"),
@@ -36,6 +38,18 @@ FAILS_AS = {
 class keeps_a_view(RightParameter):
     def make_shard(self, parameter):
         return nn.Parameter(self.own(parameter.detach()), parameter.requires_grad)
+
+
+class gathers_again_after_full(RightParameter):
+    def full(self):
+        self.free()
+        return super().full()
+
+
+class keeps_the_gradient_that_it_sends(RightParameter):
+    def start_reducing(self, gradient):
+        super().start_reducing(gradient)
+        self.copy = torch.cat(self.parts(gradient))
 
 
 class keeps_the_parameter(RightParameter):
