@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -32,7 +34,7 @@ def begin(
     for parameter in model.parameters() if rounds[0] else ():
         parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
     first, *others = model.children()
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": list(first.parameters())},
         {"params": [weight for layer in others for weight in layer.parameters()], "lr": 0.05},
     ]
