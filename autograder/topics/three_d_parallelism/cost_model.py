@@ -70,6 +70,7 @@ def best_plan(code: Code, cases: int = 6, seed: int = 0) -> Cases:
         yield _search_trial(model, cluster)
         yield _search_trial(model, _scarce(model, cluster, draw))
     yield _search_trial(*_across_nodes(draw))
+    yield _search_trial(*_deep(draw))
     _, cluster = _drawn(draw)
     cluster = dataclasses.replace(cluster, num_gpus=1024, gpus_per_node=8, memory=80e9)
     yield _search_trial(GPT3, cluster)
@@ -118,6 +119,13 @@ def _across_nodes(draw: random.Random) -> tuple[Model, Cluster]:
         plan, _ = reference.best(model, cluster)
         if plan is not None and plan.tensor > cluster.gpus_per_node:
             return model, cluster
+
+
+def _deep(draw: random.Random) -> tuple[Model, Cluster]:
+    """Draw a model whose every plan has fewer microbatches than stages."""
+    model, cluster = _drawn(draw)
+    model = dataclasses.replace(model, num_layers=16, num_heads=2, batch=2)
+    return model, dataclasses.replace(cluster, num_gpus=16)
 
 
 def _impossible(spoil: str, draw: random.Random) -> tuple[Model, Cluster, Plan]:

@@ -167,8 +167,8 @@ NO_PLAN = mistake("""no Plan is returned
     Return the plan, a Plan.""")
 PLAN_REFUSED = mistake("""no plan is found where there is one
     Go through all plans: sizes of the axes whose product is the number of GPUs, numbers of microbatches
-    that divide, with and without recompute. A tensor group may span nodes: it is slow, and may be all that
-    fits.""")
+    that divide, even if they are fewer than the stages, with and without recompute. A tensor group may span
+    nodes: it is slow, and may be all that fits.""")
 IMPOSSIBLE_PLAN = mistake("""an impossible plan
     estimate_step refuses it: leave out plans that raise a ValueError.""")
 PLAN_TOO_LARGE = mistake("""a plan that does not fit

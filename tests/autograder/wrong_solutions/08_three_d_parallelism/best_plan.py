@@ -9,6 +9,7 @@ FAILS_AS = {
     "without_pipelines": ("PLAN_REFUSED or SLOWER_PLAN", ""),
     "one_sequence_a_microbatch": ("PLAN_REFUSED or SLOWER_PLAN", ""),
     "keeps_tensor_groups_in_a_node": ("PLAN_REFUSED", "may span nodes"),
+    "fills_the_pipeline": ("PLAN_REFUSED", "fewer than the stages"),
     "least_memory": ("SLOWER_PLAN", "Compare `seconds`"),
     "computing_alone": ("SLOWER_PLAN", "the sum of all parts"),
     "trusts_a_wrong_estimate": ("SLOWER_PLAN", "does estimate_step pass its own check"),
@@ -67,6 +68,11 @@ def one_sequence_a_microbatch(model, cluster):
 def keeps_tensor_groups_in_a_node(model, cluster):
     plans = all_plans(model, cluster)
     return fastest(model, cluster, (plan for plan in plans if plan.tensor <= cluster.gpus_per_node))
+
+
+def fills_the_pipeline(model, cluster):
+    plans = all_plans(model, cluster)
+    return fastest(model, cluster, (plan for plan in plans if plan.num_microbatches >= plan.pipeline))
 
 
 def least_memory(model, cluster):
