@@ -216,7 +216,7 @@ def parse_line(line: str, has_code_below: bool) -> argparse.Namespace:
     """Read a `%ranks` line.
 
     Args:
-        line: the text behind `%ranks`.
+        line: the text after `%ranks`.
         has_code_below: whether it is the first line of a cell that goes on with code.
 
     Raises:
@@ -253,7 +253,7 @@ def _require_own_options(options: argparse.Namespace, words: Sequence[str]) -> N
 
 
 def parse_cell_line(line: str) -> argparse.Namespace:
-    """Read what stands behind `%%ranks`.
+    """Read what follows `%%ranks` on its line.
 
     Raises:
         UsageError: it cannot be read.

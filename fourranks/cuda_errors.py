@@ -80,16 +80,16 @@ share its memory.""",
     (
         r"device-side assert triggered",
         f"""
-A kernel met a value that it does not allow, most often an index out of range. Kernels run behind the Python
-code, so the line above may come after the one at fault: the same cell on the CPU names it, or `%env
-CUDA_LAUNCH_BLOCKING=1` before a restart.
+A kernel met a value that it does not allow, most often an index out of range. Kernels run some time after
+Python has launched them, so the line above may come after the one at fault: the same cell on the CPU names
+it, or `%env CUDA_LAUNCH_BLOCKING=1` before a restart.
 {_RESTART}""",
     ),
     (
         r"illegal memory access|misaligned address|unspecified launch failure|illegal instruction was enc",
         f"""
-A kernel failed while it ran. Kernels run behind the Python code, so the line above may come after the one at
-fault; `%env CUDA_LAUNCH_BLOCKING=1` before a restart names it.
+A kernel failed while it ran. Kernels run some time after Python has launched them, so the line above may come
+after the one at fault; `%env CUDA_LAUNCH_BLOCKING=1` before a restart names it.
 {_RESTART}""",
     ),
     (

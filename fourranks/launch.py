@@ -176,7 +176,7 @@ def _run(group: RankGroup, options: argparse.Namespace) -> int:
 
 
 class _Console:
-    """Prints what ranks show, each line behind its rank; one that is written over, again every second."""
+    """Prints what ranks show, each line with its rank; one that is written over, again every second."""
 
     def __init__(self) -> None:
         self._next_look = 0.0

@@ -145,7 +145,7 @@ def _duration(seconds: float) -> str:
 
 
 def labelled(lines: Sequence[tuple[list[int], str]]) -> str:
-    """Put lines behind each other; the ranks stand where they change."""
+    """Join lines; the ranks stand in front where they change."""
     text, before = "", None
     for ranks, line in lines:
         text += f" › {line}" if ranks == before else f"{'   ' * bool(text)}[{format_ranks(ranks)}] {line}"

@@ -31,7 +31,7 @@ class Item:
 @dataclass
 class _RankOutput:
     items: list[Item] = field(default_factory=list)
-    unfinished: dict[str, str] = field(default_factory=dict)  # text behind the last newline, by stream
+    unfinished: dict[str, str] = field(default_factory=dict)  # text after the last newline, by stream
     text_left: int = 2 * TEXT_LIMIT  # the rank's own limit comes first; this one is for what bypasses it
     rich_left: int = RICH_LIMIT
     dropped: int = 0
@@ -168,7 +168,7 @@ class Transcript:
         return merge({rank: deque(self.items(rank)) for rank in self.ranks})
 
     def lines(self) -> Iterator[str]:
-        """Yield the merged text line by line, each behind the ranks that showed it."""
+        """Yield the merged text line by line, each with the ranks that showed it in front."""
         for ranks, item in self.merged():
             yield from label(ranks, plain_text(item))
 
@@ -186,7 +186,7 @@ def merge(queues: dict[int, deque[Item]]) -> Iterator[tuple[tuple[int, ...], Ite
     """Consume the ranks' queues in one order that keeps each rank's own.
 
     An item that another rank will also show, but later, waits for that rank, so that an extra line on one
-    rank does not part the equal lines behind it.
+    rank does not separate the equal lines that follow it.
     """
     pending = {rank: Counter(queue) for rank, queue in queues.items()}
     while heads := _heads(queues):
@@ -213,7 +213,7 @@ def _comes_later(item: Item, ranks: list[int], pending: dict[int, Counter[Item]]
 
 
 def label(ranks: Sequence[int], text: str) -> list[str]:
-    """Return the lines of a text, each behind the ranks that showed it."""
+    """Return the lines of a text, each with the ranks that showed it in front."""
     prefix = f"[{format_ranks(ranks)}]"
     return [f"{prefix} {line}" if line else prefix for line in text.split("\n")]
 

@@ -64,7 +64,7 @@ def settle(device: torch.device) -> None:
 
 
 def record_event(timed: bool = False) -> torch.cuda.Event:
-    """Record a mark behind all that the current stream has been given so far."""
+    """Record a mark after all that the current stream has been given so far."""
     event = torch.cuda.Event(enable_timing=timed)
     event.record()
     return event

@@ -49,7 +49,7 @@ class Output:
     def show(
         self, data: Mapping[str, Any], metadata: Mapping[str, Any], name: str | None, update: bool
     ) -> None:
-        """Send a display, behind the text that was printed before."""
+        """Send a display, after the text that was printed before it."""
         self.flush()
         # Nothing connects a widget with its model on a rank.
         shown = {kind: _content(kind, value) for kind, value in data.items() if kind != _WIDGET}

@@ -71,7 +71,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
         self._foreign = rescue.tcp_connections()  # open before this group connected
         self._own: set[rescue.Connection] = set()
         self._coalesced: list[Call] | None = None  # the calls of a batch that is launched as one
-        self._mark: torch.cuda.Event | None = None  # behind all that the GPU was given before that batch
+        self._mark: torch.cuda.Event | None = None  # after all that the GPU was given before that batch
         self._options: list[Backend.Options] = []  # of its backends
         self._formed_with: list[timedelta] = []  # their timeouts at first
         self._connected: set[tuple[str, int | None]] = set()  # on NCCL: to send to whom, to receive from whom
@@ -248,7 +248,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
         cls._batches.clear()
 
     def _mark_gpu(self) -> torch.cuda.Event | None:
-        """Record a mark behind all that the GPU was given so far, before a call that is only launched."""
+        """Record a mark after all that the GPU was given so far, before a call that is only launched."""
         return cuda.record_event(timed=self.recorder.calls is not None) if self.recorder.launches else None
 
     def _issue(self, call: Call) -> None:
@@ -402,7 +402,7 @@ def _handle(
     """Return what the caller gets: None, as from NCCL, for a call that the GPU's stream itself waits for.
 
     Args:
-        mark: behind all that the GPU was given before a message.
+        mark: after all that the GPU was given before a message.
     """
     if recorder.launches:
         is_completed = cuda.record_event().query if inner is None else inner.is_completed

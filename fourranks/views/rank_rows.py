@@ -21,7 +21,7 @@ def style_axes(axes: Axes, title: str) -> None:
 
 
 def write_unit(axes: Axes, unit: str) -> None:
-    """Write the unit of time behind the axis."""
+    """Write the unit of time at the end of the axis."""
     axes.text(1.005, 0, unit, transform=axes.transAxes, color=FAINT_INK, fontsize=8.5, va="center")
 
 

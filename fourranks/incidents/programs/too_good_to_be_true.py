@@ -13,7 +13,7 @@ rank, world_size = dist.get_rank(), dist.get_world_size()
 
 
 def repeat(buffer: torch.Tensor, count: int) -> list[dist.Work]:
-    """Issue so many all-reduces of a buffer, one behind the other."""
+    """Issue `count` all-reduces of a buffer, one after another."""
     return [dist.all_reduce(buffer, async_op=True) for _ in range(count)]
 
 
