@@ -164,9 +164,9 @@ compare(measured, by_hand, w1, title="w1 after two houses")
 # %% [markdown]
 # ## 2. Three additions
 #
-# The stand-in for a model is a deep MLP, 4 layers of width 1024 with GELU, whose loss is the mean of its squared outputs. Matrix
-# multiplications like these are most of what a Transformer computes. The batch has 128 rows. On purpose, every rank makes *different*
-# weights.
+# The stand-in for a model is a deep multilayer perceptron (**MLP**): 4 layers of width 1024, each followed by a GELU. Its loss is the
+# mean of its squared outputs. Matrix multiplications like these are most of what a Transformer computes. The batch has 128 rows. On
+# purpose, every rank makes *different* weights.
 
 # %%
 # %%ranks
