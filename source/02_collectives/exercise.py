@@ -161,7 +161,7 @@ check.exchange(exchange, world_sizes=(2, 7), numels=(1, 1_000_003), seed=2301)
 # `recv`. Beyond the buffer's size it must wait for the receiver, and the same program hangs.
 #
 # Repairs: both operations in one `batch_isend_irecv`; or order by rank (the lower one sends first, the higher one receives first); or
-# `isend`, `recv`, `wait`, which is enough on Gloo. On NCCL the receive of a rank would stand behind its send, and the same program hangs
+# `isend`, `recv`, `wait`, which is enough on Gloo. On NCCL the receive of a rank would wait in the queue after its send, and the same program hangs
 # (two ranks on one H100 hung with a single number). Waiting or retrying does not help: the cycle stays.
 # <!-- END SOLUTION -->
 

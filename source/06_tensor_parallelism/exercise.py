@@ -100,12 +100,13 @@ from autograder.unsharded import MLP, Attention, DeepMLP, PreNormMLP
 #
 # | | x | forward returns | backward returns, from the gradient g of the output | Megatron calls it |
 # |---|---|---|---|---|
-# | `copy_to_ranks(x, group)` | replicated | x, as it is | the sum of all ranks' g | f |
-# | `reduce_from_ranks(x, group)` | a partial sum on each rank | the sum over the ranks, replicated | g, as it is | g |
+# | `copy_to_ranks(x, group)` | replicated | x, as it is | the sum of all ranks' g | *f* |
+# | `reduce_from_ranks(x, group)` | a partial sum on each rank | the sum over the ranks, replicated | g, as it is | *g* |
 # | `gather_from_ranks(x, dim, group)` | sharded along `dim` | all parts, put together along `dim` | this rank's part of g | |
 # | `scatter_to_ranks(x, dim, group)` | replicated | this rank's part along `dim` | all ranks' g, put together | |
 #
-# They come in pairs: the forward of one is the backward of the other.
+# They come in pairs: the forward of one is the backward of the other. (Megatron's function *g* is not the
+# gradient g.)
 #
 # ```
 #             copy                    reduce                 gather                  scatter

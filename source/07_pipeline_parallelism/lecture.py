@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 07 Pipeline parallelism: cut along the depth
 #
-# **A model's layers lie on four ranks, one behind the other. How do all four get something to do, and what do
-# they have to keep in memory meanwhile?**
+# **Each of four ranks has some of a model's layers, and needs what the rank before it has computed. How do all
+# four get something to do, and what must they keep in memory meanwhile?**
 #
 # You will
 #
