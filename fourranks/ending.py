@@ -93,8 +93,7 @@ def _rank_died(workers: Workers, cell: Cell, aftermath: Aftermath) -> RankDied:
         sentences.append(f"Meanwhile {who} waited in {call.name} ({_place(cell, call)}).")
     if aftermath is Aftermath.DEAD and not workers.living():
         aftermath = Aftermath.ALL_DEAD
-    explanation = joined(" ".join(sentences), str(cell.transcript))
-    return RankDied(rank, cause, explanation, aftermath, cell.transcript)
+    return RankDied(rank, cause, " ".join(sentences), aftermath, cell.transcript)
 
 
 def _deaths(workers: Workers, cell: Cell) -> list[str]:

@@ -221,7 +221,7 @@ class RankDied(FourRanksError):
         self.rank, self.cause = rank, cause
 
     def __str__(self) -> str:
-        return joined(self.explanation, self.aftermath.value)
+        return joined(self.explanation, str(self.transcript or ""), self.aftermath.value)
 
 
 class DeadlockError(FourRanksError):

@@ -36,6 +36,7 @@ TOGETHER = """
     never_end                           0
     exit_in_a_rank                      0
     exit_at_exit                        0
+    print_and_die                       0
     disk_bomb                           1
     outlive_the_cell                    1
     read_the_course                     -
@@ -146,6 +147,11 @@ def test_who_forges_a_record_reads_which_call_gave_it_away(name, together):
 )
 def test_what_is_shown_of_an_answer_is_as_much_as_people_read(name, together):
     assert len(together.text(name)) < 100_000
+
+
+def test_what_a_rank_printed_before_it_died_is_not_shown(together):
+    assert "exited with code 1" in together.text("print_and_die")
+    assert "last words" not in together.text("print_and_die")
 
 
 def test_no_picture_is_shown_that_takes_a_browser_gigabytes(together):
