@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import subprocess
 import threading
 import time
@@ -17,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autograder.inside.limits import DEFAULT, Limits, too_low
+from autograder.kit.text import line
 from autograder.sandbox import cgroup
 from autograder.sandbox.loopback import LoopbackTraffic, unknown_torch
 from autograder.sandbox.usage import NO_FILES, OpenFiles, exceeded, files_of, too_much_memory, usage_of
@@ -24,6 +26,7 @@ from autograder.sandbox.usage import NO_FILES, OpenFiles, exceeded, files_of, to
 WATCH_EVERY = 0.1  # seconds
 LOOK_FOR_SET_UP_EVERY = 0.01  # seconds
 LOOK_INTO_FILES_EVERY = 10  # watches, as that takes ten times as long
+LONGEST_WORDS = 2_000  # bytes of errors that are read
 LONGEST_LOOK = 20.0  # seconds; of mappings that a process can make, Linux takes minutes to add up the pages
 
 
@@ -53,6 +56,7 @@ class Sandbox(ABC):
         self._limits = limits
         self._over = threading.Event()
         self._cgroup = cgroup.make(limits)
+        self._errors = os.fdopen(os.memfd_create("errors"), "rb")
         try:
             self._start(command, list(pass_fds))
         except BaseException:
@@ -76,6 +80,12 @@ class Sandbox(ABC):
         self._watcher.join()
         self._timer.join()
         self._clean_up()
+
+    def last_words(self) -> str:
+        """Return the last line that its processes wrote as an error before any student's code ran; or ""."""
+        errors = self._errors.fileno()
+        text = os.pread(errors, LONGEST_WORDS, max(0, os.fstat(errors).st_size - LONGEST_WORDS))
+        return line(text.decode(errors="replace").strip().rpartition("\n")[2])
 
     # --- what kinds differ in ------------------------------------------------------------------------------
 
@@ -109,6 +119,7 @@ class Sandbox(ABC):
 
     def _clean_up(self) -> None:
         """Remove what was made for it."""
+        self._errors.close()
         if self._cgroup is not None:
             self._cgroup.close()
 
@@ -121,7 +132,10 @@ class Sandbox(ABC):
         folder: Path | None = None,
         environment: dict[str, str] | None = None,
     ) -> None:
-        """Start a command. Its output goes nowhere: all that is to be kept comes as an answer."""
+        """Start a command. Its output goes nowhere: all that is to be kept comes as an answer.
+
+        What it writes as an error is kept until `inside.broker` has no more use for that.
+        """
         nowhere = subprocess.DEVNULL
         self._process = subprocess.Popen(
             self._cgroup.enter(command) if self._cgroup is not None else command,
@@ -130,7 +144,7 @@ class Sandbox(ABC):
             env=environment,
             stdin=nowhere,
             stdout=nowhere,
-            stderr=nowhere,
+            stderr=self._errors,
         )
 
     def _watch(self) -> None:

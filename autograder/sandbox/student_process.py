@@ -80,7 +80,8 @@ class BrokerConnection:
             wire.receive(self._connection, STARTING)
             self.ask(terms, STARTING)
         except (RunFailed, EOFError, OSError, wire.WireError) as error:
-            reason = self.process.exceeded or (str(error) or "it ended at once")
+            reasons = self.process.exceeded or str(error) or "it ended at once", self.process.last_words()
+            reason = ": ".join(filter(None, reasons))
             raise SandboxMissing(
                 f"The process for notebooks did not start on this machine: {reason}."
             ) from None

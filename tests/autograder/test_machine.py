@@ -139,3 +139,18 @@ def test_where_the_process_for_notebooks_ends_before_it_has_begun_nobody_gets_po
     cells = [new_code_cell(answer), test] if answer else [test]
     with StudentProcess(launch=launch) as student, pytest.raises(SandboxMissing, match="did not start"):
         referee.run(new_notebook(cells=cells), student, "a secret")
+
+
+@pytest.mark.parametrize("tier", [Tier.NAMESPACES, Tier.LANDLOCK], ids=lambda tier: tier.value)
+def test_the_last_words_of_a_sandbox_that_does_not_begin_are_told(tier):
+    if reason := tiers.missing(tier):
+        pytest.skip(reason)
+
+    def launch() -> Launched:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            return Launched(tier.confine([sys.executable, "-c", "import missing"], [theirs.fileno()]), ours)
+
+    with StudentProcess(launch=launch) as student, pytest.raises(SandboxMissing) as told:
+        student.run("pass")
+    assert str(told.value).endswith("ModuleNotFoundError: No module named 'missing'.")
