@@ -108,6 +108,7 @@ class Cell:
         self._cut = False  # whether connections have been cut to free ranks
         self._proven: float | None = None  # since when it is clear that some ranks wait forever
         self._reports_due: set[int] = set()
+        self._asked: set[int] = set()  # for the last report
         self._watch = Watch()
 
     @property
@@ -284,7 +285,8 @@ class Cell:
         proof = self._watch.observe(self._views()) if self.states else None
         if proof and self._detailed:
             self._proven = self._proven or now
-            if proof.settled or now - self._proven > self._grace:
+            # The last calls of a rank that has left are unknown: they may just be arriving.
+            if (proof.settled and not self.left) or now - self._proven > self._grace:
                 return proof
         at_once, self._detailed = self._watch.suspicious and not self._detailed, self._watch.suspicious
         self._ask_for_reports(self._detailed)
@@ -298,8 +300,9 @@ class Cell:
     def _ask_for_reports(self, detailed: bool = False) -> None:
         """Have every living rank report what it is doing."""
         self._report = next(_report_numbers)
-        self._reports_due = {worker.rank for worker in self._workers.living()}
-        for rank in self._reports_due:
+        self._asked = {worker.rank for worker in self._workers.living()}
+        self._reports_due = set(self._asked)
+        for rank in self._asked:
             self._workers[rank].note_memory()
             self._workers.send(rank, Probe(self._report, detailed))
 
@@ -364,7 +367,9 @@ class Cell:
         progress = state.progress if state is not None else Progress()
         ended = self._ended(rank)
         if not self._workers[rank].alive:
-            return RankView(replace(progress, waits=[], at_work=False), ended)
+            # Reports that were asked for while it lived may be from before its last calls.
+            known = ended if rank not in self._asked else None
+            return RankView(replace(progress, waits=[], at_work=False), known)
         if rank in self._reports_due:  # it does not answer, so it computes, wherever it stood before
             return RankView(replace(progress, at_work=True))
         if rank in self.done and (state is None or state.busy):

@@ -475,6 +475,25 @@ def test_a_rank_that_has_closed_its_connections_is_named_where_calls_fail_for_it
     assert f"Meanwhile:\n  Rank 1 {said}" in done.stderr
 
 
+def test_a_rank_that_ends_its_process_after_a_call_is_not_taken_for_one_that_never_came_to_it(
+    script, monkeypatch
+):
+    monkeypatch.setattr(cell, "REPORT_EVERY", 0.5)  # so that it ends between two reports of the other
+    path = script("""
+        import os, time
+        import torch, torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        time.sleep(2.2 * dist.get_rank())
+        dist.all_reduce(torch.ones(1))
+        if dist.get_rank() == 1:
+            os._exit(0)
+        time.sleep(1.5)
+    """)
+    with fourranks.start(2, "gloo") as group:
+        group.run_program(str(path))
+
+
 def test_a_program_may_end_its_process_and_name_what_is_called_at_an_error(script):
     left = run([*RUN, "-n", "2", script("import os; print('done', flush=True); os._exit(0)")])
     assert (left.returncode, sorted(left.stdout.split())) == (0, ["[0]", "[1]", "done", "done"]), left.stderr
