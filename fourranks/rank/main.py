@@ -305,6 +305,7 @@ class Rank:
                 and a cell may follow.
         """
         recorder, group = self._recorder, self._group
+        recorder.under_way()  # notes those that C++ code has waited for, and that have failed
         texts = [*of_dropped_handles(recorder.dropped), *of_reinterpreted_messages(recorder.reinterpreted)]
         unfinished, half_made = group.drop_unfinished_batch(), group.note_half_made_group()
         broken = {call.group: call for call in reversed(recorder.broke_groups)}

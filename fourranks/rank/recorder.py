@@ -297,6 +297,7 @@ class Recorder:
         now = time.perf_counter()
         for call, _ in awaited:
             call.end = call.end or now
+            self._open.look_at(call)  # it may have failed
             self._close(call)
 
     def _end_backward_wait(self, awaited: Awaited, begun: float) -> None:

@@ -32,7 +32,7 @@ class CallsUnderWay:
             is_reached: tells whether the GPU has done all that it was given before; None if unknown.
         """
         for oldest in list(self._open)[:1] if self._timers else ():  # which keep handles
-            self._is_under_way(oldest)
+            self.look_at(oldest)
         self._open[call] = is_completed, is_reached
         if len(self._open) > self._most:
             self._most = max(FEW, 2 * len(self.look()))  # to look at all each time takes long
@@ -52,7 +52,18 @@ class CallsUnderWay:
 
     def look(self) -> list[Call]:
         """Return the calls that are under way, and forget those that are complete."""
-        return [call for call in list(self._open) if self._is_under_way(call)]
+        return [call for call in list(self._open) if self.look_at(call)]
+
+    def look_at(self, call: Call) -> bool:
+        """Tell whether a call is under way, and forget it if it is complete."""
+        is_completed, _ = self._open.get(call, (None, None))
+        with contextlib.suppress(RuntimeError):  # CUDA has failed: the call will say so where it is used
+            if is_completed is not None and not is_completed():
+                return True
+        self._open.pop(call, None)
+        for each in (*call.batch, call):
+            self._read_timer(each)
+        return False
 
     def read_timers(self) -> None:
         """Ask for the times of all calls, which are complete."""
@@ -64,16 +75,6 @@ class CallsUnderWay:
         _, is_reached = self._open.get(call, (None, None))  # it may have ended meanwhile
         with contextlib.suppress(RuntimeError):  # CUDA has failed
             return is_reached is not None and is_reached()
-        return False
-
-    def _is_under_way(self, call: Call) -> bool:
-        is_completed, _ = self._open.get(call, (None, None))
-        with contextlib.suppress(RuntimeError):  # CUDA has failed: the call will say so where it is used
-            if is_completed is not None and not is_completed():
-                return True
-        self._open.pop(call, None)
-        for each in (*call.batch, call):
-            self._read_timer(each)
         return False
 
     def _read_timer(self, call: Call) -> None:

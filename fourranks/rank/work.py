@@ -106,12 +106,25 @@ class RecordedWork(dist.Work):
     def get_future(self) -> torch.futures.Future[Any]:
         future = self.inner.get_future()
         if not self._awaited:  # the holder of the future waits for it, as DDP's reducer does
-            self._recorder.leave_open(self._call, future.done)
+            self._recorder.leave_open(
+                self._call, functools.partial(_has_ended, future, self._call, self._recorder)
+            )
             self._recorder.backward_wait.expect(self._call, future.done)
             self._awaited = True
         if not self._limited:
             futures.comes_from(future, [(self._call, _end_of(self.inner))])
         return future
+
+
+def _has_ended(future: torch.futures.Future[Any], call: Call, recorder: Recorder) -> bool:
+    """Tell whether the operation of a future is over, and note its error, which C++ code alone may see."""
+    if not future.done():
+        return False
+    try:
+        future.value()
+    except Exception as error:
+        recorder.fail(call, error)
+    return True
 
 
 def _receive(call: Call, inner: dist.Work, recorder: Recorder, timeout: timedelta = waits.NO_LIMIT) -> None:

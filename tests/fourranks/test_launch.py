@@ -475,6 +475,21 @@ def test_a_rank_that_has_closed_its_connections_is_named_where_calls_fail_for_it
     assert f"Meanwhile:\n  Rank 1 {said}" in done.stderr
 
 
+def test_a_rank_that_has_closed_its_connections_is_named_where_a_backward_pass_fails_for_it(script):
+    done = run([*RUN, "-n", "2", script("""
+        import os
+        import torch, torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+        dist.barrier()
+        os._exit(0) if dist.get_rank() == 1 else model(torch.ones(1, 2)).sum().backward()
+    """)])  # fmt: skip
+    assert done.returncode == 1
+    assert "raised RuntimeError" in done.stderr
+    assert "Meanwhile:\n  Rank 1 ended the process with exit status 0" in done.stderr
+
+
 def test_a_rank_that_ends_its_process_after_a_call_is_not_taken_for_one_that_never_came_to_it(
     script, monkeypatch
 ):

@@ -760,16 +760,28 @@ def test_a_wait_that_cannot_be_proven_hopeless_ends_at_the_timeout_and_loses_not
     assert still_works(world)
 
 
-def test_a_failed_call_breaks_its_group_and_the_next_cell_has_a_new_one(world):
-    catch = """
+@pytest.mark.parametrize(
+    ("op", "call"),
+    [
+        ("recv", "dist.irecv(torch.zeros(1), 1).wait(hasty)"),
+        ("all_reduce", "dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()"),
+        ("all_reduce", "model(torch.ones(1, 2)).sum().backward()"),
+    ],
+    ids=["a message", "a future", "DDP"],
+)
+def test_a_failed_call_breaks_its_group_and_the_next_cell_has_a_new_one(world, op, call):
+    catch = f"""
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+        hasty = datetime.timedelta(seconds=1)
+        getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)(hasty)
         if rank == 0:
             try:
-                dist.irecv(torch.zeros(1), 1).wait(datetime.timedelta(seconds=0.2))
+                {call}
             except RuntimeError:
                 pass
     """
     text = str(world.execute(cell(catch)))
-    assert "[0] recv failed (Cell In[1], line 5:" in text and "is formed again before the next cell" in text
+    assert f"[0] {op} failed (Cell In[1], line 8:" in text and "is formed again before the next cell" in text
     assert still_works(world)
     assert str(world.execute("dist.barrier()")) == ""
 
