@@ -365,7 +365,7 @@ class Recorder:
         launched = under_way[0] if under_way and self.launches else None
         return Progress(
             waits=[call for call in waits.values() if call is not None] + in_cpp,
-            at_work=threads.at_work or None in waits.values(),
+            at_work=threads.at_work or None in waits.values() or any(call.is_limited for call in in_cpp),
             collectives=dict(self._collectives),
             sends=dict(self._sends),
             recvs=dict(self._recvs),

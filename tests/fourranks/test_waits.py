@@ -302,6 +302,27 @@ LEGAL = {
                 assert time.monotonic() - begun > 0.9 * LONG
         dist.barrier()
     """,
+    "a group's own timeout is caught where DDP waits for it": """
+        g = dist.new_group()
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1), process_group=g)
+        set_timeout = getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)
+        set_timeout(datetime.timedelta(seconds=LONG), g)  # only now: a first model has to import much
+        if rank == 0:
+            try:
+                model(torch.ones(1, 2)).sum().backward()
+                assert False
+            except RuntimeError:
+                pass
+        dist.barrier()
+    """,
+    "a group's own timeout ends a wait for what the end of a call sets": """
+        g = dist.new_group(timeout=datetime.timedelta(seconds=LONG))
+        if rank == 0:
+            is_over = threading.Event()
+            dist.barrier(group=g, async_op=True).get_future().add_done_callback(lambda _: is_over.set())
+            is_over.wait()
+        dist.barrier()
+    """,
     "a message ends at a shorter timeout that its group got later": """
         g = dist.new_group()
         set_timeout = getattr(dist, "set_timeout", dist.distributed_c10d._set_pg_timeout)
