@@ -164,7 +164,9 @@ def own_caller(frame: FrameType | None) -> Caller:
         if len(_callers) >= MOST_KNOWN:
             _callers.clear()
         known = _callers[key] = caller(innermost), _codes(innermost, len(way) // 2)
-    return known[0] if own or not way else _by_its_start(known[0])
+    if own:
+        return _with_its_start(known[0])
+    return _by_its_start(known[0]) if way else known[0]
 
 
 def noting_its_start(start: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:
@@ -187,6 +189,24 @@ def _by_its_start(found: Caller) -> Caller:
         return found
     parts = (part for part in (THREAD, found.through) if part)
     return start._replace(through=", ".join(parts), function=found.function)
+
+
+def _with_its_start(found: Caller) -> Caller:
+    """Add where this thread was started to a call that the reader's own code makes in it.
+
+    Not for a thread of a pool: the line at which it was started gave it another piece of work.
+    """
+    if (start := _start_of(threading.current_thread())) is None:
+        return found
+    return found._replace(callers=(*found.callers, start.at, *start.callers)[:MAX_CALLERS])
+
+
+def _start_of(thread: threading.Thread) -> Caller | None:
+    """Return where a thread was started to run a function of the reader's."""
+    code = getattr(vars(thread).get("_target"), "__code__", None)
+    is_pools = code is not None and _owners[code.co_filename] is Owner.PYTHON
+    start: Caller | None = None if is_pools else vars(thread).get(_START)
+    return start
 
 
 def whereabouts(frame: FrameType | None) -> Caller:

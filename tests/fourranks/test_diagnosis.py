@@ -1085,6 +1085,24 @@ def test_a_call_of_a_thread_without_the_readers_code_is_named_by_the_line_that_s
     assert ".py" not in told
 
 
+def test_a_call_in_a_thread_is_said_to_come_from_where_the_thread_was_started(group):
+    cell = "def work():\n    dist.all_reduce(x)\nfrom threading import Thread\n"
+    told = explanation(group, cell + "if rank < 3:\n    t = Thread(target=work); t.start(); t.join()")
+    assert "Ranks 0-2 wait in all_reduce (Cell In[1], line 3: dist.all_reduce(x), called from line 6)" in told
+    assert "Rank 3 skipped the all_reduce inside `if rank < 3:` (line 5)." in told
+
+
+def test_a_call_in_a_thread_of_a_pool_is_not_said_to_come_from_the_line_that_started_the_thread(group):
+    cell = (
+        "def work(ranks):\n    if rank in ranks: dist.all_reduce(x)\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "with ThreadPoolExecutor(1) as pool:\n    pool.submit(work, []).result()\n    pool.submit(work, [0])"
+    )
+    told = explanation(group, cell)
+    assert "Rank 0 waits in all_reduce (Cell In[1], line 3: if rank in ranks: dist.all_reduce(x))," in told
+    assert "Ranks 1-3 skipped the all_reduce inside `if rank in ranks: dist.all_reduce(x)` (line 3)." in told
+
+
 def test_a_line_of_the_readers_own_module_says_which_line_of_the_cell_called_it(group, tmp_path):
     tmp_path.joinpath("own_module.py").write_text("def meet(dist):\n    dist.barrier()\n")
     cell = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport own_module\n"
