@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,6 +67,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
     ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch describes one of two forms
         self.inner: Any = self.delegate(store, rank, size) if inner is None else inner
+        self._handing_over = threading.RLock()
         self._made_after = self.forks
         self._identity: tuple[str, tuple[int, ...]] | None = None
         self._foreign = rescue.tcp_connections()  # open before this group connected
@@ -261,15 +263,17 @@ class RecordingProcessGroup(dist.ProcessGroup):
 
     def _start(self, call: Call, start: Callable[[], T]) -> T:
         """Hand a call to the backend, which may refuse it."""
-        try:
-            work = start()
-        except Exception as error:
-            if from_connection(error) or self.recorder.has_broken(call.group):
-                self.recorder.fail(call, error, breaks_group=True)
-            else:
-                self.recorder.take_back(call, error)
-            raise
-        self.recorder.accept(call)
+        # Threads one after the other, so that calls are known in the order in which Gloo has taken them.
+        with contextlib.nullcontext() if self.recorder.launches else self._handing_over:
+            try:
+                work = start()
+            except Exception as error:
+                if from_connection(error) or self.recorder.has_broken(call.group):
+                    self.recorder.fail(call, error, breaks_group=True)
+                else:
+                    self.recorder.take_back(call, error)
+                raise
+            self.recorder.accept(call)
         return work
 
     def _complete(self, call: Call, start: Callable[[], dist.Work], limited: bool) -> None:

@@ -119,8 +119,26 @@ class Recorder:
     def accept(self, call: Call) -> None:
         """Let others hear of a call: the backend has taken it, or the rank stands still in front of it."""
         with self._lock:
-            if not self._is_of_before(call):
-                (self._groups if call.members else self._recent).append(call)
+            if self._is_of_before(call):
+                return
+            counter, key = self._counter(call)
+            if not call.is_point_to_point and call.seq + 1 < counter[key]:
+                self._give_way(call)
+            (self._groups if call.members else self._recent).append(call)
+
+    def _give_way(self, call: Call) -> None:
+        """Put a collective behind those that other threads have given to the backend since it got its number.
+
+        The backend counts the calls of a group as they come, whichever threads they are from.
+        """
+        key = call.group, call.ranks
+        ahead = [
+            each
+            for each in self._recent
+            if each.seq > call.seq and not each.is_point_to_point and (each.group, each.ranks) == key
+        ]
+        for each, seq in zip([*ahead, call], sorted(each.seq for each in (call, *ahead)), strict=True):
+            each.seq = seq
 
     def take_back(self, call: Call, error: Exception) -> None:
         """Undo a call that the backend has refused: to the others it was never made."""

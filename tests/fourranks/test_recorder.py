@@ -56,6 +56,20 @@ def test_a_call_that_was_waited_for_is_no_longer_under_way(record):
     assert recorder.under_way() == [] and operation.call.end is not None
 
 
+def test_calls_of_two_threads_are_numbered_as_the_backend_has_taken_them(record):
+    recorder = record(launches=False)
+    first, second, of_another = (Call("all_reduce", group, (0, 1)) for group in "001")
+    for call in (first, second, of_another):
+        recorder.issue(call)
+    for call in (of_another, second, first):
+        recorder.accept(call)
+    assert [call.seq for call in (first, second, of_another)] == [1, 0, 0]
+    third = Call("all_reduce", "0", (0, 1))
+    recorder.issue(third)
+    recorder.accept(third)
+    assert [call.seq for call in (first, second, third)] == [1, 0, 2]
+
+
 def test_each_call_of_many_under_way_is_looked_at_few_times(record):
     recorder, looks, calls = record(launches=False), [], 2000
     for number in range(calls):
