@@ -181,8 +181,7 @@ class _Tally:
         graded = self.total - len(self.problems)
         run = graded - self.recorded
         print(f"{graded} of {self.total} graded: {run} run now, {self.recorded} from earlier records.")
-        waiting = own.waiting() - set(self.problems)
-        if waiting:
+        if waiting := own.waiting():
             print(f"{len(waiting)} with answers to grade by hand: `make lab`, menu Nbgrader, Formgrader.")
 
 

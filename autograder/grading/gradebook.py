@@ -186,10 +186,12 @@ class Class:
             gradebook.update_or_create_submission(self.assignment, student)
 
     def waiting(self) -> set[str]:
-        """Return the students of whose submission a person has to grade something."""
+        """Return the students of whose graded submission a person has to grade something."""
         with self.open() as gradebook:
             submissions = gradebook.assignment_submissions(self.assignment)
-            return {submission.student_id for submission in submissions if submission.needs_manual_grade}
+            waiting = {submission.student_id for submission in submissions if submission.needs_manual_grade}
+        autograded = self._folders.autograded_directory
+        return {student for student in waiting if self._folder(autograded, student).is_dir()}
 
     # --- internals -----------------------------------------------------------------------------------------
 

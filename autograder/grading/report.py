@@ -64,6 +64,11 @@ class Student:
     records: list[NotebookRecord]
 
     @property
+    def waits(self) -> bool:
+        """Whether a person has to grade an answer."""
+        return any(question.waits for question in self.questions)
+
+    @property
     def by_name(self) -> dict[str, Question]:
         return {question.name: question for question in self.questions}
 
@@ -193,7 +198,8 @@ def _summary(students: Sequence[Student], alike: Sequence[structures.Likeness]) 
         "students": students,
         "mean": statistics.mean(shares),
         "median": statistics.median(shares),
-        "waiting": [student for student in students if any(question.waits for question in student.questions)],
+        "waiting": [student for student in students if student.records and student.waits],
+        "not_graded": [student for student in students if not student.records],
         "bars": [bars[bar] for bar in range(BARS)],
         "questions": _questions(students),
         "slowest": took[:MOST],

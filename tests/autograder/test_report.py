@@ -140,6 +140,19 @@ def test_the_class_page_says_how_many_failed_each_check_and_why(read):
     assert "1:03" in read["index"].words
 
 
+def test_a_submission_that_could_not_be_graded_is_named_and_has_no_answers_that_wait(course, tmp_path):
+    shutil.copytree(course, tmp_path, dirs_exist_ok=True)
+    with Gradebook(f"sqlite:///{tmp_path}/gradebook.db", "fourranks") as book:
+        book.add_student("unreadable")
+        book.add_submission("ps1", "unreadable")
+        book.find_grade("share_check", "exercise", "ps1", "eve").needs_manual_grade = True
+        book.db.commit()
+    (tmp_path / "autograded" / "eve" / "ps1").mkdir(parents=True)
+    words = _Reader(report(tmp_path, "ps1").read_text()).words
+    assert gradebook.Class(tmp_path, "ps1").waiting() == {"eve"}
+    assert "1 with answers to grade by hand, which count 0 until then. Not graded: unreadable. " in words
+
+
 def test_pages_that_cannot_be_written_are_named(course, tmp_path, monkeypatch, capsys):
     shutil.copytree(course, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("report"))
     (tmp_path / "report").touch()
