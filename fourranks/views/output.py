@@ -93,6 +93,8 @@ class LiveOutput:
         self._shown.append((ranks, item))
         if item.value is None:
             stream = sys.stderr if item.stream == "stderr" else sys.stdout
+            if stream is sys.stderr:
+                sys.stdout.flush()  # a kernel sends on each stream by itself
             print("\n".join(label(ranks, item.text)), file=stream, flush=stream is sys.stderr)
         else:
             print(f"[{format_ranks(ranks)}]", flush=True)

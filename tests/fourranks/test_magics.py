@@ -164,6 +164,13 @@ def test_stderr_is_stderr_and_labelled(kernel):
     assert [output.text for output in outputs if output.name == "stderr"] == ["[1] careful\n"]
 
 
+def test_text_on_stdout_and_stderr_stands_in_the_order_in_which_it_was_printed(kernel):
+    cell = "%%ranks 1\nimport sys\nfor step in range(3):\n    print(step)\n    print(step, file=sys.stderr)"
+    outputs = [(output.name, output.text) for output in kernel.run(cell)]
+    streams = ("stdout", "stderr")
+    assert outputs == [(stream, f"[1] {step}\n") for step in range(3) for stream in streams]
+
+
 def test_a_progress_bar_is_one_line_in_the_end(kernel):
     bar = "for i in range(4):\n    print(f'\\r{i}/3', end='', flush=True); time.sleep(0.1)"
     cell = f"%%ranks\nimport time\n{bar}"
