@@ -44,8 +44,11 @@ class LiveOutput:
 
     def follow(self, transcript: Transcript) -> None:
         """Show what has come since the last call, as far as it is ready to be shown."""
-        if transcript.revision != self._revision and self._can_clear:
-            self._show_again(transcript)
+        if transcript.revision != self._revision:
+            if self._can_clear:
+                self._show_again(transcript)
+            else:
+                self._forget_changed(transcript)
         self._show_new(transcript)
         if self._can_clear:
             self._show_tail(transcript)
@@ -53,17 +56,24 @@ class LiveOutput:
     def finish(self, transcript: Transcript) -> None:
         """Show the rest, and all of it in its final order."""
         self.follow(transcript)
-        final = list(transcript.merged())
-        if self._can_clear and (self._had_tail or final != self._shown):
+        if self._can_clear and (self._had_tail or list(transcript.merged()) != self._shown):
             self._show_again(transcript)
-        else:
-            for ranks, item in final[len(self._shown) :]:
-                self._show(ranks, item)
+        self._show_new(transcript, is_all=True)
         for line in transcript.loops():
             print(line)
         sys.stdout.flush()
 
-    def _show_new(self, transcript: Transcript) -> None:
+    def _forget_changed(self, transcript: Transcript) -> None:
+        """Have a terminal show again what differs from what it has shown, and what is behind that."""
+        queues = {rank: deque(transcript.items(rank)) for rank in transcript.ranks}
+        shown, self._shown, self._revision = self._shown, [], transcript.revision
+        for ranks, item in shown:
+            same = tuple(rank for rank in ranks if queues[rank] and queues[rank][0] == item)
+            for rank in ranks:
+                queues[rank].popleft() if rank in same else queues[rank].clear()
+            self._shown.append((same, item))
+
+    def _show_new(self, transcript: Transcript, is_all: bool = False) -> None:
         queues = {rank: deque(transcript.items(rank)) for rank in transcript.ranks}
         for ranks, _ in self._shown:
             for rank in ranks:
@@ -75,7 +85,7 @@ class LiveOutput:
         self._waiting_since = self._waiting_since or now
         waited = now - self._waiting_since > HOLD
         merged = merge(queues)
-        while any(queues.values()) and (waited or transcript.all_have(queues)):
+        while any(queues.values()) and (is_all or waited or transcript.all_have(queues)):
             self._show(*next(merged))
             self._waiting_since = now
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from fourranks.protocol.messages import TEXT_LIMIT, Clear, Display, Stream
 from fourranks.transcript import Transcript
+from fourranks.views.output import LiveOutput
 
 
 def transcript_of(*texts):
@@ -98,3 +101,25 @@ def test_output_beyond_the_limit_is_cut_and_says_so():
 def test_merging_a_long_output_takes_linear_time():
     lines = "".join(f"line {number}\n" for number in range(5_000))
     assert len(str(transcript_of(*[lines] * 8)).splitlines()) == 5_000
+
+
+def test_a_terminal_shows_what_comes_after_a_cell_has_cleared_its_output(capsys):
+    shown, output = Transcript([0, 1]), LiveOutput(SimpleNamespace())
+    for message in (Stream("stdout", "before\n"), Clear(wait=True), Stream("stdout", "after\n")):
+        for rank in shown.ranks:
+            shown.add(rank, message)
+        output.follow(shown)
+    shown.finish(0)
+    output.finish(shown)  # rank 1 has died
+    assert capsys.readouterr().out == "[0-1] before\n[0-1] after\n"
+
+
+def test_a_terminal_shows_what_a_display_is_updated_to(capsys):
+    shown, output = Transcript([0]), LiveOutput(SimpleNamespace())
+    for number, update in (("first", False), ("second", True)):
+        shown.add(0, Stream("stdout", f"{number}\n"))
+        shown.add(0, Display({"text/plain": "", "text/html": number}, display_id="x", update=update))
+        output.follow(shown)
+    shown.finish(0)
+    output.finish(shown)
+    assert capsys.readouterr().out.count("'second'") == 1
