@@ -7,7 +7,8 @@ line only if it is the same to the letter, and every rank's own order is kept.
 from __future__ import annotations
 
 import json
-from collections import Counter, deque
+import re
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ from .naming import format_ranks
 from .protocol.bars import Bar
 from .protocol.messages import TEXT_LIMIT, Clear, Display, Stream
 
+MOST_OPEN = 64  # lines between which the cursor goes up and down; bars stand on a few
+_MOVE = re.compile(r"(\n|\x1b\[[0-9]{0,2}A)")  # of the cursor: down to the next line, or up by so many
 RICH_LIMIT = 16 * 1024 * 1024  # bytes of figures and other rich values that one rank may show in a cell
 
 
@@ -28,10 +31,64 @@ class Item:
     value: Display | None = field(default=None, compare=False, repr=False)
 
 
+class _Open:
+    """The lines of a stream that may still change: the last, and those between which the cursor goes up."""
+
+    def __init__(self) -> None:
+        self._lines, self._row = [""], 0
+
+    def write(self, text: str) -> None:
+        """Add text to the cursor's line, in which a carriage return goes back to the start."""
+        self._lines[self._row] += text
+
+    def down(self) -> list[str]:
+        """Move to the next line's start; returns the lines that can change no more, if it is a new one."""
+        if self._row + 1 == len(self._lines):
+            return self.end()
+        self._row += 1
+        self._to_start()
+        return []
+
+    @property
+    def most_up(self) -> int:
+        """How many lines the cursor may go up."""
+        return self._row + MOST_OPEN - len(self._lines)
+
+    @property
+    def takes_above(self) -> bool:
+        """Whether the line above is not open yet, and may be."""
+        return self._row == 0 and len(self._lines) < MOST_OPEN
+
+    def up(self, above: str) -> None:
+        """Move to the start of the line above, which is this one if it is not open yet."""
+        if self.takes_above:
+            self._lines.insert(0, above)
+        else:
+            self._row = max(0, self._row - 1)
+        self._to_start()
+
+    def _to_start(self) -> None:
+        if not self._lines[self._row].endswith("\r"):
+            self.write("\r")
+
+    def end(self) -> list[str]:
+        """Return all lines, and begin a new one; of several, those that were wiped are left out."""
+        lines = [_overwritten(line) for line in self._lines]
+        self._lines, self._row = [""], 0
+        return lines if len(lines) == 1 else [line for line in lines if line.strip()]
+
+    @property
+    def is_rewritten(self) -> bool:
+        return any("\r" in line for line in self._lines)
+
+    def __str__(self) -> str:
+        return "  ".join(filter(None, map(_overwritten, self._lines)))
+
+
 @dataclass
 class _RankOutput:
     items: list[Item] = field(default_factory=list)
-    unfinished: dict[str, str] = field(default_factory=dict)  # text after the last newline, by stream
+    unfinished: dict[str, _Open] = field(default_factory=lambda: defaultdict(_Open))  # by stream
     text_left: int = 2 * TEXT_LIMIT  # the rank's own limit comes first; this one is for what bypasses it
     rich_left: int = RICH_LIMIT
     dropped: int = 0
@@ -98,9 +155,23 @@ class Transcript:
         for stream in output.unfinished:
             if stream != message.name:
                 self._end_line(output, stream)
-        *lines, rest = (output.unfinished.get(message.name, "") + text).split("\n")
-        output.items += [Item(message.name, _overwritten(line)) for line in lines]
-        output.unfinished[message.name] = rest
+        unfinished = output.unfinished[message.name]
+        for part in _MOVE.split(text):
+            if part == "\n":
+                output.items += [Item(message.name, line) for line in unfinished.down()]
+            elif _MOVE.fullmatch(part):
+                for _ in range(min(int(part[2:-1] or 1), unfinished.most_up)):
+                    self._move_up(output, message.name)
+            else:
+                unfinished.write(part)
+
+    def _move_up(self, output: _RankOutput, stream: str) -> None:
+        """Move to the line above, as bars below one another do; it may have been shown already."""
+        unfinished, above = output.unfinished[stream], ""
+        if unfinished.takes_above and output.items and output.items[-1].stream == stream:
+            above = output.items.pop().text
+            self.revision += 1
+        unfinished.up(above)
 
     def _add_value(self, output: _RankOutput, message: Display) -> None:
         if set(message.data) == {"text/plain"} and message.display_id is None:
@@ -129,9 +200,7 @@ class Transcript:
             self._end_line(output, stream)
 
     def _end_line(self, output: _RankOutput, stream: str) -> None:
-        if rest := output.unfinished[stream]:
-            output.items.append(Item(stream, _overwritten(rest)))
-            output.unfinished[stream] = ""
+        output.items += [Item(stream, line) for line in output.unfinished[stream].end() if line]
 
     def take(self) -> Iterator[tuple[int, Item]]:
         """Yield what each rank has shown, in its own order, and forget it: that makes room for more."""
@@ -148,12 +217,12 @@ class Transcript:
 
     def unfinished(self, rank: int) -> str:
         """Return the line that the rank is still writing, such as a progress bar."""
-        return next((_overwritten(text) for text in self._outputs[rank].unfinished.values() if text), "")
+        return next(filter(None, map(str, self._outputs[rank].unfinished.values())), "")
 
     def rewritten(self, rank: int) -> Item | None:
         """Return the line that the rank writes over again and again, as tqdm does, as it is now."""
         unfinished = self._outputs[rank].unfinished.items()
-        return next((Item(name, _overwritten(text)) for name, text in unfinished if "\r" in text), None)
+        return next((Item(name, str(lines)) for name, lines in unfinished if lines.is_rewritten), None)
 
     def all_have(self, queues: dict[int, deque[Item]]) -> bool:
         """Return whether every rank has something in its queue or nothing more to come."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from fourranks.protocol.messages import TEXT_LIMIT, Clear, Display, Stream
-from fourranks.transcript import Transcript
+from fourranks.transcript import Item, Transcript
 from fourranks.views.output import LiveOutput
 
 
@@ -53,6 +53,36 @@ def test_a_line_that_arrives_in_pieces_is_one_line():
 
 def test_a_carriage_return_overwrites_as_in_a_terminal():
     assert str(transcript_of("10%\r20%\r30%\n")) == "[0] 30%"
+
+
+EPOCHS, BATCHES = "\repochs {}", "\n\rbatches {}\x1b[A"  # as tqdm writes bars below one another
+
+
+def test_bars_below_one_another_are_a_line_each():
+    epoch = EPOCHS.format(1) + BATCHES.format(1) + BATCHES.format(2)
+    shown = transcript_of(epoch + EPOCHS.format(2) + BATCHES.format(3) + EPOCHS.format(3) + "\n")
+    assert str(shown) == "[0] epochs 3\n[0] batches 3"
+
+
+def test_a_bar_that_is_wiped_leaves_no_line_below_the_other_one():
+    wiped = BATCHES.format(1) + BATCHES.format("").replace("batches", " " * 9)
+    shown = transcript_of("loss 5\n" + EPOCHS.format(1) + wiped + EPOCHS.format(2) + wiped + "\nthe end")
+    assert str(shown) == "[0] loss 5\n[0] epochs 2\n[0] the end"
+
+
+def test_bars_below_one_another_are_shown_as_they_are_while_they_move():
+    shown = Transcript([0])
+    for bars in (EPOCHS.format(1) + BATCHES.format(1), BATCHES.format(2), EPOCHS.format(2)):
+        shown.add(0, Stream("stderr", bars))
+        assert not shown.items(0)
+    assert shown.unfinished(0) == "epochs 2  batches 2"
+    assert shown.rewritten(0) == Item("stderr", "epochs 2  batches 2")
+
+
+def test_a_cursor_that_moves_up_without_end_opens_no_lines_without_end():
+    moves = "x" * (TEXT_LIMIT // 2) + "\n" + (TEXT_LIMIT // 12) * "\x1b[99A\n"
+    shown = transcript_of(moves, "\x1b[" + "9" * 5000 + "A")
+    assert [len(item.text) for item in shown.items(0)] == [TEXT_LIMIT // 2]
 
 
 def test_the_same_text_on_stdout_and_stderr_is_not_merged():
