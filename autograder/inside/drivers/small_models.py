@@ -54,12 +54,16 @@ class Frozen(PlainModel):
 
 
 class Branching(nn.Module):
-    """Which of two layers of one shape is used depends on the first input's sign; a third one never is."""
+    """Which of two layers of one shape is used depends on the first input's sign.
+
+    A third one, of another dtype, never is.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Linear(WIDTH, 4)
-        self.experts = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+        dtypes = (torch.float32, torch.float32, torch.float64)
+        self.experts = nn.ModuleList([nn.Linear(4, 4, dtype=dtype) for dtype in dtypes])
         self.last = nn.Linear(4, 2)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:

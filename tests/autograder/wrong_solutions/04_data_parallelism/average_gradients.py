@@ -3,6 +3,7 @@ FAILS_AS = {
     "sums": ("SUMMED", "ReduceOp.AVG"),
     "averages_twice": ("DIVIDED_TWICE", "divides already"),
     "skips_missing_gradients": ("OUT_OF_STEP or WRONG_GRADIENT or NO_GRADIENT", "Only unused parameters"),
+    "makes_zeros_of_the_default_dtype": ("RAISED", "Only unused parameters"),
     "averages_frozen_parameters": ("SENT_TWICE", "Only frozen parameters"),
     "divides_by_the_users": ("SENT_TWICE", "sent once"),
     "averages_tied_parameters_twice": ("SENT_TWICE", "Only tied parameters"),
@@ -48,6 +49,13 @@ def skips_missing_gradients(module, group=None):
     for parameter in trainable(module):
         if parameter.grad is not None:
             average(parameter, group)
+
+
+def makes_zeros_of_the_default_dtype(module, group=None):
+    for parameter in trainable(module):
+        if parameter.grad is None:
+            parameter.grad = torch.zeros(parameter.shape)
+        average(parameter, group)
 
 
 def averages_frozen_parameters(module, group=None):
