@@ -94,6 +94,12 @@ class RecordingProcessGroup(dist.ProcessGroup):
             self._wait_for_pending_works()
         super().shutdown()
 
+    def reconfigure(self, opts: Any) -> dist.Work:
+        """Connect the group anew, as torch 2.15 offers, to ranks of which Gloo alone knows the numbers."""
+        self.recorder.work_alone()
+        work: dist.Work = self.inner.reconfigure(opts)
+        return work
+
     def __repr__(self) -> str:
         if self.is_left:  # torch names it so in its own errors, which know no more of it
             return "<ProcessGroup from before the default group was formed again>"

@@ -104,6 +104,8 @@ class Script:
         if self._backend_of_program != "auto":
             kwargs["backend"], args = self._backend_of_program, args[1:]
         TORCH_INIT(*args, **kwargs)
+        if kwargs.get("enable_reconfigure"):  # the program connects it later
+            return
         world = _world()
         backends = {world._get_backend(device) for device in world._device_types}
         gloo: list[Any] = [each for each in backends if isinstance(each, dist.ProcessGroupGloo)]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch.distributed as dist
 
 import fourranks
 from fourranks import RankError, cell, conductor, zygote
@@ -451,6 +452,34 @@ def test_a_program_may_number_its_ranks_itself(script, chosen, sums):
     done = run([*RUN, "-n", "3", path])
     assert sorted(line.split()[1] for line in done.stdout.splitlines()) == sums, done.stderr
     assert done.returncode == 0
+
+
+@pytest.mark.skipif(not hasattr(dist, "_reconfigure"), reason="groups are connected anew since torch 2.15")
+def test_a_program_may_connect_its_group_anew_in_parts_and_in_another_order(script):
+    path = script("""
+        import os, torch
+        import torch.distributed as dist
+
+        rank = int(os.environ["RANK"])
+        dist.init_process_group("gloo", enable_reconfigure=True)
+        store = dist.distributed_c10d._get_default_store()
+        for members in [0, 1, 2], [1, 0] if rank < 2 else [2]:
+            store.set(f"{members} {rank}", dist._get_reconfigure_handle())
+            handles = [store.get(f"{members} {member}").decode() for member in members]
+            dist._reconfigure(len(members), handles).wait()
+            x = torch.ones(1)
+            if len(members) == 1:
+                dist.barrier()
+            dist.all_reduce(x)
+            if dist.get_world_size() == 2:
+                dist.recv(x, 0) if dist.get_rank() else dist.send(x, 1)
+            print(dist.get_rank(), x.item())
+    """)
+    done = run([*RUN, "-n", "3", path])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.splitlines()) == [
+        *("[0] 0 3.0", "[0] 1 2.0", "[1] 0 2.0", "[1] 1 3.0", "[2] 0 1.0", "[2] 2 3.0")
+    ]
 
 
 @pytest.mark.parametrize(
