@@ -59,6 +59,11 @@ class Arguments:
         return getattr(self.options, "reduceOp", self.op)
 
     @property
+    def limit(self) -> timedelta | None:
+        """The timeout that this call was given, less than zero for none."""
+        return getattr(self.options, "timeout", self.timeout)
+
+    @property
     def synchronous(self) -> bool:
         """Whether torch's function was called with `async_op=False`: it waits for the handle itself."""
         return not getattr(self.options, "asyncOp", True)

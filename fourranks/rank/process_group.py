@@ -387,7 +387,7 @@ def _record(name: str, method: Method) -> None:
         if recorder.variable is not None:
             call.look = recorder.variable.look(tensors_in(arguments.input))
         self._issue(call)
-        limit = self.limit()
+        limit = arguments.limit if is_limit(arguments.limit) else self.limit()
         recorder.stand_still_in_conflict(
             call,
             limit.total_seconds() if limit is not None else None,

@@ -284,6 +284,17 @@ LEGAL = {
                 pass
         dist.barrier(group=dist.new_group())
     """,
+    "a barrier's own timeout is caught": """
+        store = dist.distributed_c10d._get_default_store()
+        if rank == 0:
+            try:
+                dist.barrier(timeout=datetime.timedelta(seconds=LONG))
+                assert False
+            except RuntimeError:
+                store.set("caught", "")
+        else:
+            store.wait(["caught"])
+    """,
     "an iterator gives the ranks of a group, which torch reads once": """
         odd = dist.new_group(r for r in range(4) if r % 2)
         if rank % 2:
