@@ -196,17 +196,14 @@ def _with_its_start(found: Caller) -> Caller:
 
     Not for a thread of a pool: the line at which it was started gave it another piece of work.
     """
-    if (start := _start_of(threading.current_thread())) is None:
+    thread = vars(threading.current_thread())
+    start: Caller | None = thread.get(_START)
+    if start is None:
+        return found
+    code = getattr(thread.get("_target"), "__code__", None)
+    if code is not None and _owners[code.co_filename] is Owner.PYTHON:
         return found
     return found._replace(callers=(*found.callers, start.at, *start.callers)[:MAX_CALLERS])
-
-
-def _start_of(thread: threading.Thread) -> Caller | None:
-    """Return where a thread was started to run a function of the reader's."""
-    code = getattr(vars(thread).get("_target"), "__code__", None)
-    is_pools = code is not None and _owners[code.co_filename] is Owner.PYTHON
-    start: Caller | None = None if is_pools else vars(thread).get(_START)
-    return start
 
 
 def whereabouts(frame: FrameType | None) -> Caller:

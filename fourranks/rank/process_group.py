@@ -387,7 +387,8 @@ def _record(name: str, method: Method) -> None:
         if recorder.variable is not None:
             call.look = recorder.variable.look(tensors_in(arguments.input))
         self._issue(call)
-        limit = arguments.limit if is_limit(arguments.limit) else self.limit()
+        own = arguments.limit
+        limit = own if is_limit(own) else self.limit()
         recorder.stand_still_in_conflict(
             call,
             limit.total_seconds() if limit is not None else None,
