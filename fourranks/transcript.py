@@ -31,7 +31,7 @@ class Item:
     value: Display | None = field(default=None, compare=False, repr=False)
 
 
-class _Open:
+class _OpenLines:
     """The lines of a stream that may still change: the last, and those between which the cursor goes up."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class _Open:
 @dataclass
 class _RankOutput:
     items: list[Item] = field(default_factory=list)
-    unfinished: dict[str, _Open] = field(default_factory=lambda: defaultdict(_Open))  # by stream
+    unfinished: dict[str, _OpenLines] = field(default_factory=lambda: defaultdict(_OpenLines))  # by stream
     text_left: int = 2 * TEXT_LIMIT  # the rank's own limit comes first; this one is for what bypasses it
     rich_left: int = RICH_LIMIT
     dropped: int = 0

@@ -1,8 +1,8 @@
-"""A cgroup for a sandbox, where this user may make one: Linux then limits all memory, its own included, and
-how many threads there are.
+"""A cgroup for a sandbox, where this user may make one: Linux then limits its memory and its threads.
 
-It is made next to the one that this process is in, as a user may below a service manager of their own. Where
-that cannot be, there is none, and the watch of `bubblewrap` is all that limits memory.
+The limit of memory includes what Linux keeps for the sandbox. A cgroup is made next to the one that this
+process is in, as a user may below a service manager of their own. Where that cannot be, there is none, and
+the watch of `sandbox` is all that limits them.
 """
 
 from __future__ import annotations

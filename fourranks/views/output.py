@@ -64,7 +64,7 @@ class LiveOutput:
         sys.stdout.flush()
 
     def _forget_changed(self, transcript: Transcript) -> None:
-        """Have a terminal show again what differs from what it has shown, and what is behind that."""
+        """Have a terminal show again what differs from what it has shown, and all after that."""
         queues = {rank: deque(transcript.items(rank)) for rank in transcript.ranks}
         shown, self._shown, self._revision = self._shown, [], transcript.revision
         for ranks, item in shown:
