@@ -51,8 +51,9 @@ DEADLOCK = patterned("""a deadlock
     A rank waits for a message that no rank sends. Write down for each rank, in order, which ranks it
     sends to and receives from: every send needs its receive, at the same point of both lists.""")
 DIED = patterned("""a rank died
-    A worker process that ends by SIGABRT usually received into a buffer smaller than the message. Compare
-    shape and dtype of the sent tensor with those of the receive buffer.""")
+    The message says how its process ended. With an exit code, the code has called exit: return instead. By
+    SIGABRT, it usually received into a buffer smaller than the message: compare shape and dtype of the sent
+    tensor with those of the receive buffer. By SIGKILL, memory may have run out.""")
 MISMATCH = patterned("""a buffer that does not fit its message
     Compare shape and dtype of the sent tensor with those of the receive buffer. empty_like and new_empty
     make buffers of a tensor's own dtype. If both are right, the receiver takes messages in another order
