@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from .deferred_interrupt import deferred_interrupt
+from .given_up import calls_given_up
 from .protocol.messages import (
     Clear,
     Display,
@@ -34,7 +35,7 @@ from .protocol.places import Place
 from .protocol.progress import Progress
 from .protocol.remote_error import RemoteError
 from .transcript import Transcript
-from .watch import Deadlock, End, Ended, RankView, Watch, calls_given_up, in_step
+from .watch import Deadlock, End, Ended, RankView, Watch, in_step
 from .workers import Workers
 
 TICK = 0.05  # seconds between looks at the clock while nothing arrives

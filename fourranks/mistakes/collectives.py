@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import permutations
 
+from ..given_up import calls_given_up, has_timed_out
 from ..naming import details, name_ranks, sentence_case
 from ..protocol.calls import Call
 from ..scene import Scene, stack
-from ..watch import End, calls_given_up, has_timed_out, is_other_side
+from ..watch import End, is_other_side
 from .apart import ANSWERS, GROUPS_IN_ORDER, went_apart
-from .messages import cycle_of
+from .messages import cycle_of, path_of
 from .short_loops import BACKWARD
 
 _SAME_ORDER = "All ranks of a group must call the same collectives in the same order."
@@ -283,11 +284,10 @@ def _cycle_through_groups(scene: Scene) -> str | None:
     groups = {(call.group, call.ranks) for rank in cycle if (call := scene.deadlock.blocked[rank])}
     if len(groups) < 2:
         return None
-    path = " → ".join(map(str, [*cycle, cycle[0]]))
     return (
-        f"A cycle through several groups ({path}): each of these ranks waits for one that is in a call of "
-        "another group.\nUse groups of different kinds, such as for tensor and data parallelism, in the same "
-        "order on all ranks."
+        f"A cycle through several groups ({path_of(cycle)}): each of these ranks waits for one that is in a "
+        "call of another group.\nUse groups of different kinds, such as for tensor and data parallelism, in "
+        "the same order on all ranks."
     )
 
 

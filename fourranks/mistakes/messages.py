@@ -112,11 +112,10 @@ def messages_that_take_turns(scene: Scene) -> str | None:
         return None
     if len({_is_answered(scene, rank) for rank in cycle}) > 1:  # then one of them lacks its other side
         return None
-    path = " → ".join(map(str, [*cycle, cycle[0]]))
     return (
-        f"A cycle ({path}): on NCCL the messages of a rank take turns, isend and irecv, too, and each of "
-        "these\nwaits for one that stands behind another. Give those of a rank to dist.batch_isend_irecv, "
-        "which starts\nthem all at once."
+        f"A cycle ({path_of(cycle)}): on NCCL the messages of a rank take turns, isend and irecv, too, and "
+        "each of these\nwaits for one that stands behind another. Give those of a rank to "
+        "dist.batch_isend_irecv, which starts\nthem all at once."
     )
 
 
@@ -141,12 +140,11 @@ def cycle_of_one_kind(scene: Scene) -> str | None:
     kinds = {blocked[rank].op for rank in cycle}
     if len(cycle) < 2 or len(kinds) > 1 or not kinds <= {"send", "recv"}:
         return None
-    path = " → ".join(map(str, [*cycle, cycle[0]]))
     sends, asynchronous = kinds == {"send"}, all(blocked[rank].asynchronous for rank in cycle)
     are_level = sends or _are_level(scene, cycle)
     if (asynchronous or not are_level) and len({blocked[rank].seq for rank in cycle}) > 1:
         return None  # they have exchanged messages before, and count them differently
-    name = f"{'send/send' if sends else 'recv/recv'} cycle ({path})"
+    name = f"{'send/send' if sends else 'recv/recv'} cycle ({path_of(cycle)})"
     if asynchronous:
         if another := _issued_for_another(scene, cycle):
             return f"A {name}: {another}"
@@ -201,6 +199,11 @@ def cycle_of(scene: Scene) -> list[int]:
         path.append(rank)
         rank = next((q for q in deadlock.missing[rank] if q in deadlock.blocked), None)
     return path[path.index(rank) :] if rank is not None else []
+
+
+def path_of(cycle: Sequence[int]) -> str:
+    """Write a cycle out, from its first rank back to it."""
+    return " → ".join(map(str, [*cycle, cycle[0]]))
 
 
 def without_match(scene: Scene) -> str | None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from fourranks.given_up import calls_given_up
 from fourranks.protocol.progress import Progress
 from fourranks.trace import Call
 from fourranks.watch import (
@@ -15,7 +16,6 @@ from fourranks.watch import (
     Ended,
     RankView,
     Watch,
-    calls_given_up,
     in_step,
 )
 
