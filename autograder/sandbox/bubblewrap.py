@@ -181,7 +181,7 @@ def _readable(content: bytes) -> int:
     """Return a descriptor from which this can be read.
 
     Not a pipe: while a user's programs, such as a submission that is graded meanwhile, have many, Linux makes
-    new ones so small that to fill one which nobody reads yet would take forever.
+    new ones so small that writing the options to one would wait forever for a reader.
     """
     file = os.memfd_create("given")
     os.write(file, content)

@@ -134,7 +134,7 @@ class Sandbox(ABC):
     ) -> None:
         """Start a command. Its output goes nowhere: all that is to be kept comes as an answer.
 
-        What it writes as an error is kept until `inside.broker` has no more use for that.
+        Its standard error is kept until `inside.broker` has started, which then discards it.
         """
         nowhere = subprocess.DEVNULL
         self._process = subprocess.Popen(
